@@ -1,0 +1,47 @@
+# One library a room: vswitch_library(NAME SOURCES ... DEPS ...). Its target is vswitch_NAME.
+add_library(vswitch_options INTERFACE)
+target_compile_options(vswitch_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
+  -fno-omit-frame-pointer)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  add_compile_options(-march=${VSWITCH_MARCH})
+endif()
+if(VSWITCH_SANITIZE)
+  add_compile_options(-fsanitize=${VSWITCH_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${VSWITCH_SANITIZE})
+endif()
+target_include_directories(vswitch_options INTERFACE ${PROJECT_SOURCE_DIR})
+
+function(vswitch_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(vswitch_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(vswitch_${name} PUBLIC ${ARG_DEPS} PRIVATE vswitch_options)
+    target_include_directories(vswitch_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  else()
+    add_library(vswitch_${name} INTERFACE)
+    target_link_libraries(vswitch_${name} INTERFACE ${ARG_DEPS})
+    target_include_directories(vswitch_${name} INTERFACE ${PROJECT_SOURCE_DIR})
+  endif()
+endfunction()
+
+function(vswitch_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} vswitch_options)
+endfunction()
+
+# vswitch_test(NAME SOURCES ... DEPS ... [LABELS ...]): a GoogleTest binary; label "unit" if none is given.
+function(vswitch_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} vswitch_options GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
