@@ -51,6 +51,7 @@ class MessageChannel {
 
   // Queues one message and tries to send it. UNAVAILABLE: the socket is full and the rest waits
   // for flush() (a second send() meanwhile is RESOURCE_EXHAUSTED: the peer does not read).
+  // `fds` stay the caller's and must stay open until the message is out.
   absl::Status send(Request request, std::uint32_t flags, const void* payload, std::size_t size,
                     const std::vector<int>& fds = {});
   absl::Status flush();
