@@ -32,6 +32,8 @@ namespace log_internal {
 
 inline void append(std::string& out, std::string_view piece) { out += piece; }
 inline void append(std::string& out, char piece) { out += piece; }
+// Without it a literal would become a bool, a better conversion than the one to string_view.
+inline void append(std::string& out, const char* piece) { out += piece; }
 inline void append(std::string& out, bool piece) { out += piece ? "true" : "false"; }
 template <typename T>
 requires(std::integral<T> || std::floating_point<T>) void append(std::string& out, T piece) {
