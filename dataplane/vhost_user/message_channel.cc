@@ -112,9 +112,9 @@ absl::Status MessageChannel::send(Request request, std::uint32_t flags, const vo
                                   std::size_t size, const std::vector<int>& fds) {
   if (!error_.ok()) return error_;
   if (size > kMaxPayload || fds.size() > kMaxFds) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(request_name(request), ": a message of ", size, " bytes and ", fds.size(),
-                     " file descriptors is over the limit"));
+    return absl::InvalidArgumentError(absl::StrCat(request_name(request), ": a message of ", size,
+                                                   " bytes and ", fds.size(),
+                                                   " file descriptors is over the limit"));
   }
   if (wants_write()) {
     return absl::ResourceExhaustedError("the peer does not read its messages");
