@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -37,15 +36,19 @@ def find_tool(name, hint=None):
 
 
 class Process:
-    """A child process whose output, both streams, is kept in a file and can be waited for."""
+    """A child process whose output, both streams, is kept in a file and can be waited for.
 
-    def __init__(self, name, arguments, directory, stdin=None, environment=None):
+    With `split_streams` the standard output goes to a file of its own: `results()`.
+    """
+
+    def __init__(self, name, arguments, directory, stdin=None, split_streams=False):
         self.name = name
         self.log_path = pathlib.Path(directory, f"{name}.log")
-        self._log = open(self.log_path, "ab")
-        self._child = subprocess.Popen(
-            [str(a) for a in arguments], stdin=stdin or subprocess.DEVNULL, stdout=self._log,
-            stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        self._results_path = pathlib.Path(directory, f"{name}.out")
+        with open(self.log_path, "ab") as log, open(self._results_path, "ab") as results:
+            self._child = subprocess.Popen(
+                [str(a) for a in arguments], stdin=stdin or subprocess.DEVNULL,
+                stdout=results if split_streams else log, stderr=log, start_new_session=True)
         self.stdin = self._child.stdin
 
     @property
@@ -57,6 +60,9 @@ class Process:
 
     def output(self):
         return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def results(self):
+        return self._results_path.read_text(encoding="utf-8", errors="replace")
 
     def wait(self, seconds):
         """The exit status; negative: the signal that ended it."""
@@ -95,17 +101,14 @@ class Process:
         if self.running():
             self._child.send_signal(signal.SIGKILL)
         self._child.wait()
-        self._log.close()
+        if self.stdin:
+            self.stdin.close()
 
-    def stop(self, seconds=10):
+    def stop(self, seconds=30):
         """Asks it to end; the exit status. A process that does not listen is an error."""
         if self.running():
-            self._child.terminate()
-        try:
-            status = self.wait(seconds)
-        finally:
-            self.kill()
-        return status
+            self.signal(signal.SIGTERM)
+        return self.wait(seconds)
 
 
 class Workspace:
@@ -114,13 +117,11 @@ class Workspace:
     def __init__(self):
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="vsw.", dir="/tmp"))
         self._processes = []
-        self._lock = threading.Lock()
 
     def start(self, name, arguments, **options):
-        with self._lock:
-            taken = sum(p.name == name or p.name.startswith(name + ".") for p in self._processes)
-            process = Process(f"{name}.{taken}" if taken else name, arguments, self.path, **options)
-            self._processes.append(process)
+        taken = sum(p.name == name or p.name.startswith(name + ".") for p in self._processes)
+        process = Process(f"{name}.{taken}" if taken else name, arguments, self.path, **options)
+        self._processes.append(process)
         return process
 
     def close(self, show_logs=False):
@@ -130,4 +131,5 @@ class Workspace:
             for process in self._processes:
                 print(f"---- {process.name}")
                 print(process.output()[-6000:])
+                print(process.results()[-3000:])
         shutil.rmtree(self.path, ignore_errors=True)

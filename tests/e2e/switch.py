@@ -1,14 +1,13 @@
-"""A vswitchd of a scenario's own, reached through vswitchctl, and guests made of vswitch-guest."""
+"""A vswitchd of a scenario's own, reached through vswitchctl."""
 import json
 import os
 import pathlib
 import re
-import signal
 import socket
 import subprocess
 import urllib.request
 
-from processes import ScenarioError, Workspace, wait_until
+from processes import ScenarioError, wait_until
 
 # A sanitizer build is several times slower, so waits are generous; they end as soon as they can.
 START_SECONDS = 60
@@ -91,8 +90,7 @@ class Switch:
 
     def stop(self):
         """A clean stop; the exit status."""
-        self.process.signal(signal.SIGTERM)
-        return self.process.wait(COMMAND_SECONDS)
+        return self.process.stop(COMMAND_SECONDS)
 
     def run(self, *arguments):
         """One vswitchctl, whatever comes of it."""
