@@ -1,7 +1,7 @@
 // The split virtqueue as it lies in guest memory.
 //
-// Source: virtio 1.2, 2.7 "Split Virtqueues". Names of the bits follow the specification. All fields
-// are little-endian; this code supports little-endian hosts only (checked below).
+// Source: virtio 1.2, 2.7 "Split Virtqueues". Names of the bits follow the specification. All
+// fields are little-endian; this code supports little-endian hosts only (checked below).
 //
 // Either side may change these bytes at any moment, so nothing here is ever read through a plain
 // struct member: use the accessors, each of which performs exactly one atomic access.

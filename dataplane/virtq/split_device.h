@@ -1,0 +1,143 @@
+// The device's end of a split virtqueue (virtio 1.2, 2.7): layout, order and barriers.
+//
+// It knows nothing of packets. One thread uses it at a time. The other side, the guest, is not
+// trusted: every shared field is loaded once, every index is checked before it is used.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "dataplane/frame/memory_access.h"
+#include "dataplane/guest_memory/guest_memory.h"
+#include "dataplane/virtq/chain.h"
+#include "dataplane/virtq/split_layout.h"
+
+namespace vswitch::virtq {
+
+class SplitDevice {
+ public:
+  // Available entries that are loaded and whose descriptors are prefetched together.
+  static constexpr std::uint32_t kBlock = 32;
+
+  // The ring's memory must be mapped, aligned (split_layout.h) and outlive this object. `position`:
+  // the available and used index to go on from; they are equal whenever everything fetched has been
+  // returned, and only then does a ring start or stop.
+  SplitDevice(const SplitRing& ring, std::uint16_t position, bool indirect_negotiated)
+      : ring_(ring),
+        mask_(static_cast<std::uint16_t>(ring.size - 1)),
+        indirect_(indirect_negotiated),
+        next_(position),
+        seen_(position),
+        used_(position),
+        block_first_(position) {}
+
+  // How many chains are available, at most `wanted`; loads their heads and prefetches their
+  // descriptors. 0 may mean broken().
+  std::uint32_t peek(std::uint32_t wanted);
+
+  // Takes the next chain. Its segments are appended to the arena; a refused chain leaves none.
+  template <Access access>
+  Fetch fetch(Translator& translator, SegmentArena& arena, Chain& chain);
+
+  // Gives the last `chains` fetched ones back, unreturned: they will be fetched again.
+  void rewind(std::uint16_t chains) { next_ = static_cast<std::uint16_t>(next_ - chains); }
+
+  // Returns chains to the guest, in one step for all of them (2.7.8.2).
+  void publish(const UsedElement* elements, std::uint32_t count);
+
+  // Whether the guest wants to be notified of what was published (2.7.7.2). Contains the full
+  // fence.
+  bool wants_event() const;
+
+  // Tells the guest that this ring is polled and needs no kicks (2.7.8, 2.7.10.2); a hint only.
+  void suppress_kicks() { store_relaxed(ring_.used->flags, kUsedNoNotify); }
+
+  // Next available index to be fetched.
+  std::uint16_t position() const { return next_; }
+  // Chains made available and not fetched; for status, from any thread that may read the memory.
+  static std::uint16_t backlog(const SplitRing& ring, std::uint16_t position) {
+    return static_cast<std::uint16_t>(load_relaxed(ring.avail->index) - position);
+  }
+
+  BrokenRing broken() const { return broken_; }
+  const SplitRing& ring() const { return ring_; }
+
+ private:
+  template <Access access>
+  Fetch fetch_chain(Translator& translator, SegmentArena& arena, Chain& chain, Descriptor first);
+  Fetch give_up(BrokenRing reason) {
+    broken_ = reason;
+    return Fetch::kBroken;
+  }
+
+  SplitRing ring_;
+  std::uint16_t mask_;
+  bool indirect_;
+  BrokenRing broken_ = BrokenRing::kNone;
+  std::uint16_t next_;  // next available index to fetch
+  std::uint16_t seen_;  // the guest's available index as last loaded
+  std::uint16_t used_;  // our used index, as published
+
+  // Heads of the available entries [block_first_, block_first_ + block_count_).
+  std::uint16_t block_first_;
+  std::uint16_t block_count_ = 0;
+  std::array<std::uint16_t, kBlock> block_{};
+};
+
+inline std::uint32_t SplitDevice::peek(std::uint32_t wanted) {
+  if (broken_ != BrokenRing::kNone) return 0;
+  if (wanted > kBlock) wanted = kBlock;
+  auto ready = static_cast<std::uint16_t>(seen_ - next_);
+  if (ready < wanted) {
+    // Acquire, paired with the driver's publication of the index (2.7.13.3): its entries and
+    // descriptors are visible before it is.
+    seen_ = load_acquire(ring_.avail->index);
+    ready = static_cast<std::uint16_t>(seen_ - next_);
+    if (ready > ring_.size) {
+      broken_ = BrokenRing::kIndexJump;
+      return 0;
+    }
+    if (ready == 0) return 0;
+  }
+  const std::uint32_t count = ready < wanted ? ready : wanted;
+  const std::uint16_t* entries = ring_.avail_entries();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    block_[i] = load_relaxed(entries[(next_ + i) & mask_]);
+    if (block_[i] < ring_.size) prefetch_for_read(&ring_.descriptors[block_[i]]);
+  }
+  block_first_ = next_;
+  block_count_ = static_cast<std::uint16_t>(count);
+  return count;
+}
+
+template <Access access>
+inline Fetch SplitDevice::fetch(Translator& translator, SegmentArena& arena, Chain& chain) {
+  auto in_block = static_cast<std::uint16_t>(next_ - block_first_);
+  if (in_block >= block_count_) {
+    if (peek(kBlock) == 0) return broken_ == BrokenRing::kNone ? Fetch::kEmpty : Fetch::kBroken;
+    in_block = 0;
+  }
+  const std::uint16_t head = block_[in_block];
+  if (head >= ring_.size) return give_up(BrokenRing::kHeadOutOfRange);
+  ++next_;
+  chain.id = head;
+  chain.segments = arena.data + arena.count;
+  const Descriptor first = load_descriptor(ring_.descriptors[head]);
+  constexpr std::uint16_t kWanted = access == Access::kWritable ? kDescWrite : 0;
+  if ((first.flags & (kDescNext | kDescWrite | kDescIndirect)) == kWanted) [[likely]] {
+    if (translator.append(first.address, first.length, arena) == Translator::Result::kOk)
+        [[likely]] {
+      chain.bytes = first.length;
+      chain.segment_count = static_cast<std::uint32_t>(arena.data + arena.count - chain.segments);
+      return Fetch::kReady;
+    }
+  }
+  return fetch_chain<access>(translator, arena, chain, first);
+}
+
+extern template Fetch SplitDevice::fetch_chain<Access::kReadable>(Translator&, SegmentArena&,
+                                                                  Chain&, Descriptor);
+extern template Fetch SplitDevice::fetch_chain<Access::kWritable>(Translator&, SegmentArena&,
+                                                                  Chain&, Descriptor);
+
+}  // namespace vswitch::virtq
