@@ -1,0 +1,121 @@
+#include "dataplane/forwarding/forwarder.h"
+
+#include <mutex>
+
+#include "dataplane/net_header/ethernet.h"
+
+namespace vswitch::forwarding {
+namespace {
+
+// An MTU bounds what follows the Ethernet header and its tags, so tags come on top.
+bool fits(const Frame& frame, std::uint32_t max_frame_bytes) {
+  return frame.bytes() <= max_frame_bytes ||
+         frame.bytes() <= max_frame_bytes + vlan_tag_bytes(frame.header, frame.header_bytes);
+}
+
+}  // namespace
+
+std::uint16_t Forwarder::classify(const Topology& topology, const Topology::Input& input,
+                                  const Frame& frame, QueueCounters& counters) {
+  const auto drop = [&](DropReason reason) {
+    counters.drop(reason);
+    return kDropped;
+  };
+  if (frame.bytes() < kEthernetHeaderBytes) return drop(DropReason::kRunt);
+  if (!fits(frame, input.max_frame_bytes)) return drop(DropReason::kOversize);
+  const MacKey destination = load_mac(frame.header);
+  const MacKey source = load_mac(frame.header + 6);
+  if (source == 0 || is_group(source)) return drop(DropReason::kInvalidSource);
+  counters.packets.add(1);
+  counters.bytes.add(frame.bytes());
+
+  const Topology::Bridge& bridge = topology.bridges[input.bridge];
+  const FdbKey source_key = fdb_key(0, source);
+  if (source_key != learned_) {
+    bridge.fdb->learn(source_key, {input.output, topology.outputs[input.output].generation},
+                      now_seconds_.load(std::memory_order_relaxed));
+    learned_ = source_key;
+  }
+  if (is_group(destination)) {
+    return is_reserved_group(destination) ? drop(DropReason::kReservedDestination) : kFlooded;
+  }
+  Location location;
+  if (!bridge.fdb->lookup(fdb_key(0, destination), location)) return kFlooded;
+  const Topology::Output& output = topology.outputs[location.output];
+  if (output.generation != location.generation || output.counters == nullptr) return kFlooded;
+  if (location.output == input.output) return drop(DropReason::kSamePort);
+  return location.output;
+}
+
+std::uint32_t Forwarder::poll(const Topology& topology, const Topology::Input& input,
+                              bool& found_work) {
+  QueueCounters& counters = input.counters[worker_];
+  found_work = input.queue->read(burst_, counters) != 0;
+  if (!found_work) return 0;
+  learned_ = 0;
+  bool any_flooded = false;
+  for (std::uint32_t i = 0; i < burst_.count; ++i) {
+    destinations_[i] = classify(topology, input, burst_.frames[i], counters);
+    any_flooded |= destinations_[i] == kFlooded;
+  }
+  if (any_flooded) {
+    deliver_flooded(topology, input);
+  }
+  deliver_unicast(topology);
+  input.queue->release();
+  input.queue->notify(counters);
+  return burst_.count;
+}
+
+// Writes the frames for one output, in the order they were read, and marks them done. Flooded
+// frames are left for the other outputs.
+void Forwarder::deliver(const Topology& topology, std::uint16_t output, bool and_flooded) {
+  const Topology::Output& port = topology.outputs[output];
+  QueueCounters& counters = port.counters[worker_];
+  std::array<const Frame*, kBurstFrames> frames;
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < burst_.count; ++i) {
+    const bool mine = destinations_[i] == output;
+    if (!mine && !(and_flooded && destinations_[i] == kFlooded)) continue;
+    if (mine) destinations_[i] = kDropped;
+    const Frame& frame = burst_.frames[i];
+    if (!fits(frame, port.max_frame_bytes)) [[unlikely]] {
+      counters.drop(DropReason::kOversize);
+      continue;
+    }
+    frames[count++] = &frame;
+  }
+  if (count == 0) return;
+  if (port.queue == nullptr) {
+    counters.drop(DropReason::kPortDown, count);
+    return;
+  }
+  {
+    // Workers that write to the same guest take turns a burst at a time.
+    const std::lock_guard lock(*port.queue);
+    port.queue->write(frames.data(), count, counters);
+  }
+  port.queue->notify(counters);
+}
+
+void Forwarder::deliver_flooded(const Topology& topology, const Topology::Input& input) {
+  bool delivered = false;
+  for (const std::uint16_t output : topology.bridges[input.bridge].outputs) {
+    if (output == input.output) continue;
+    deliver(topology, output, true);
+    delivered = true;
+  }
+  if (delivered) return;
+  QueueCounters& counters = input.counters[worker_];
+  for (std::uint32_t i = 0; i < burst_.count; ++i) {
+    if (destinations_[i] == kFlooded) counters.drop(DropReason::kNoDestination);
+  }
+}
+
+void Forwarder::deliver_unicast(const Topology& topology) {
+  for (std::uint32_t i = 0; i < burst_.count; ++i) {
+    if (destinations_[i] < kFlooded) deliver(topology, destinations_[i], false);
+  }
+}
+
+}  // namespace vswitch::forwarding

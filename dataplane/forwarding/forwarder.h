@@ -1,0 +1,42 @@
+// The life of a burst: read, classify, deliver, release. One Forwarder per worker.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "dataplane/forwarding/topology.h"
+#include "dataplane/frame/frame.h"
+
+namespace vswitch::forwarding {
+
+class Forwarder {
+ public:
+  // `worker` selects the counters; `now_seconds` is the clock of the MAC tables.
+  Forwarder(unsigned worker, const std::atomic<std::uint32_t>& now_seconds)
+      : worker_(worker), now_seconds_(now_seconds) {}
+
+  // Moves one burst from an input to its outputs. Returns the number of frames read (refused chains
+  // not included); `found_work` says whether there was anything to do.
+  std::uint32_t poll(const Topology& topology, const Topology::Input& input, bool& found_work);
+
+ private:
+  // Output numbers are below kMaxPorts; these are no outputs.
+  static constexpr std::uint16_t kDropped = 0xffff;
+  static constexpr std::uint16_t kFlooded = 0xfffe;
+
+  std::uint16_t classify(const Topology& topology, const Topology::Input& input, const Frame& frame,
+                         QueueCounters& counters);
+  void deliver(const Topology& topology, std::uint16_t output, bool and_flooded);
+  void deliver_unicast(const Topology& topology);
+  void deliver_flooded(const Topology& topology, const Topology::Input& input);
+
+  unsigned worker_;
+  const std::atomic<std::uint32_t>& now_seconds_;
+  FrameBurst burst_;
+  std::array<std::uint16_t, kBurstFrames> destinations_{};
+  // The source of the previous frame of this burst: learning it again is not needed.
+  FdbKey learned_ = 0;
+};
+
+}  // namespace vswitch::forwarding

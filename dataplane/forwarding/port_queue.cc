@@ -1,0 +1,68 @@
+#include "dataplane/forwarding/port_queue.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace vswitch::forwarding {
+
+void PortQueue::update_position() {
+  std::visit(
+      [this](const auto& queue) {
+        position_.store(queue.position(), std::memory_order_relaxed);
+        if (queue.broken() == virtq::BrokenRing::kNone || broken() != virtq::BrokenRing::kNone) {
+          return;
+        }
+        broken_.store(queue.broken(), std::memory_order_release);
+        const std::uint64_t one = 1;
+        const ssize_t written = ::write(broken_event_, &one, sizeof(one));
+        (void)written;  // a full counter has woken its reader already
+      },
+      engine_);
+}
+
+std::uint32_t PortQueue::read(FrameBurst& burst, QueueCounters& counters) {
+  const std::uint32_t chains =
+      std::visit([&](auto& queue) { return queue.read(burst, counters); }, engine_);
+  if (chains == 0 && std::visit([](const auto& queue) { return queue.broken(); }, engine_) !=
+                         virtq::BrokenRing::kNone) [[unlikely]] {
+    update_position();
+  }
+  return chains;
+}
+
+void PortQueue::release() {
+  std::visit([](auto& queue) { queue.release(); }, engine_);
+  update_position();
+}
+
+void PortQueue::write(const Frame* const* frames, std::uint32_t count, QueueCounters& counters) {
+  std::visit([&](auto& queue) { queue.write(frames, count, counters); }, engine_);
+  update_position();
+}
+
+void PortQueue::notify(QueueCounters& counters) {
+  if (call_fd_ < 0 || !std::visit([](const auto& queue) { return queue.wants_event(); }, engine_)) {
+    counters.notifications_suppressed.add(1);
+    return;
+  }
+  const std::uint64_t one = 1;
+  if (::write(call_fd_, &one, sizeof(one)) == sizeof(one)) {
+    counters.notifications_sent.add(1);
+  } else if (errno == EAGAIN) {
+    // The counter is full, so the guest has notifications to collect: nothing is lost.
+    counters.notifications_full.add(1);
+  }
+}
+
+std::uint32_t PortQueue::available() const {
+  return std::visit(
+      [this](const auto& queue) -> std::uint32_t {
+        const std::uint32_t backlog =
+            std::decay_t<decltype(queue.end())>::backlog(queue.end().ring(), position());
+        return backlog <= queue.end().ring().size ? backlog : 0;
+      },
+      engine_);
+}
+
+}  // namespace vswitch::forwarding
