@@ -1,9 +1,9 @@
 // The data plane as the control plane sees it: start it, give it bridges and ports, read its state.
 //
-// Thread model: one `Dataplane` owns the vhost-user loop thread and the workers. Every method may be
-// called from any thread. Changes are asynchronous: the callback runs on the vhost-user loop, must
-// not block, and is called exactly once. Reads ask the loop and wait no longer than the deadline
-// (DEADLINE_EXCEEDED); they never touch a worker.
+// Thread model: one `Dataplane` owns the vhost-user loop thread and the workers. Every method may
+// be called from any thread. Changes are asynchronous: the callback runs on the vhost-user loop,
+// must not block, and is called exactly once (not at all once the destructor has begun). Reads ask
+// the loop and wait no longer than the deadline (DEADLINE_EXCEEDED); they never touch a worker.
 #pragma once
 
 #include <array>
@@ -78,15 +78,15 @@ struct DirectionCounters {
 // guest's receive queues (we write), odd ones its transmit queues (we read).
 struct QueueStatus {
   std::uint32_t index = 0;
-  std::uint32_t size = 0;      // descriptors; 0 until the front-end has set it
-  bool enabled = false;        // by VHOST_USER_SET_VRING_ENABLE or implicitly
-  bool running = false;        // polled or written by a worker
+  std::uint32_t size = 0;  // descriptors; 0 until the front-end has set it
+  bool enabled = false;    // by VHOST_USER_SET_VRING_ENABLE or implicitly
+  bool running = false;    // polled or written by a worker
   bool quarantined = false;
   std::uint32_t available = 0;  // descriptor heads offered by the guest and not taken yet
   std::uint64_t notifications_sent = 0;
   std::uint64_t notifications_suppressed = 0;
   std::uint64_t notifications_full = 0;  // the event counter was full: the guest is told anyway
-  int worker = -1;              // worker that polls a guest transmit queue; -1: none
+  int worker = -1;                       // worker that polls a guest transmit queue; -1: none
 };
 
 struct PortStatus {
@@ -94,8 +94,8 @@ struct PortStatus {
   PortState state = PortState::kListening;
   std::string state_reason;  // one sentence; empty where the state says all
   absl::Time state_since;
-  DirectionCounters receive;   // into the switch
-  DirectionCounters transmit;  // out of the switch
+  DirectionCounters receive;              // into the switch
+  DirectionCounters transmit;             // out of the switch
   std::uint64_t offered_features = 0;     // virtio feature bits
   std::uint64_t negotiated_features = 0;  // 0 while no front-end has set them
   std::uint64_t protocol_features = 0;    // vhost-user protocol feature bits in use
@@ -124,12 +124,12 @@ struct WorkerStatus {
   unsigned index = 0;
   unsigned cpu = 0;
   int numa_node = 0;
-  std::uint64_t queues = 0;       // guest transmit queues it polls
-  std::uint64_t polls = 0;        // rounds over all its queues
-  std::uint64_t packets = 0;      // frames read from guests
-  std::uint64_t bursts = 0;       // polls of a queue that found frames
-  std::uint64_t busy_cycles = 0;  // TSC cycles spent on frames: a queue poll that found some
-  std::uint64_t total_cycles = 0; // TSC cycles since the worker started
+  std::uint64_t queues = 0;        // guest transmit queues it polls
+  std::uint64_t polls = 0;         // rounds over all its queues
+  std::uint64_t packets = 0;       // frames read from guests
+  std::uint64_t bursts = 0;        // polls of a queue that found frames
+  std::uint64_t busy_cycles = 0;   // TSC cycles spent on frames: a queue poll that found some
+  std::uint64_t total_cycles = 0;  // TSC cycles since the worker started
 };
 
 struct SystemStatus {
@@ -145,7 +145,8 @@ class Dataplane {
 
   // Initialises the EAL (once per process), the workers and the vhost-user loop. Blocks until they
   // run. INVALID_ARGUMENT for an unusable CPU, RESOURCE_EXHAUSTED for too little memory; the
-  // message is one sentence for the operator. The calling thread's CPU affinity is preserved.
+  // message is one sentence for the operator. Afterwards the calling thread, and the threads it
+  // makes from then on, stay off the workers' CPUs where the process has others.
   static absl::StatusOr<std::unique_ptr<Dataplane>> start(const Options& options);
 
   // Closes every port (sockets are removed) and stops all threads.
