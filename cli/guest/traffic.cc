@@ -67,7 +67,8 @@ absl::Status Traffic::run() {
     const std::uint64_t now = now_ns();
     bool worked = options_.command == Command::kReflect ? reflect(now) : receive(now);
     worked |= !control_.empty() && send_control(now);
-    worked |= phase_ == Phase::kSending && send(now);
+    // Without a switch frames would only grow old in the ring.
+    worked |= phase_ == Phase::kSending && nic_.up() && send(now);
     status = advance_phase(now);
     if (status.ok() && now >= next_look_) status = look_after(now);
     if (worked) {
@@ -161,7 +162,7 @@ void Traffic::handle_control(const TestHeader& header, MacKey source) {
   if (source == options_.destination) peer_heard_ = true;
   if (header.kind == Kind::kHello) {
     queue_control(source, Kind::kHelloReply, 0);
-  } else if (header.kind == Kind::kEnd) {
+  } else if (header.kind == Kind::kEnd && options_.command != Command::kReflect) {
     if (Stream* stream = streams_.find(header.stream, source)) stream->total = header.sequence;
   }
 }
