@@ -22,8 +22,11 @@ class Scenario(unittest.TestCase):
         return Switch(self.workspace, *flags)
 
     def assert_nothing_dropped(self, switch, *ports):
+        """But for greetings to everybody while nobody else was there."""
         for port in ports:
-            self.assertEqual({}, switch.drops(port), f"drops of port {port}")
+            drops = switch.drops(port)
+            drops.pop(("receive", "no-destination"), None)
+            self.assertEqual({}, drops, f"drops of port {port}")
 
 
 def main():

@@ -91,8 +91,12 @@ class TestpmdGuests(Scenario):
         """
         with hugepages(128) as available:
             switch, guest = self.run_guest(with_hugepages=available)
-            if available:
-                self.assertGreater(switch.port("p0")["vhost_user_status"]["memory_regions"], 0)
+            for port in ("p0", "p1"):
+                session = switch.port(port)["vhost_user_status"]
+                # All over one connection that nobody had to end.
+                self.assertEqual(1, session["connections"])
+                self.assertEqual(0, session.get("protocol_violations", 0))
+                self.assertGreater(session["memory_bytes"], 0)
             guest.quit()
 
 
