@@ -206,6 +206,15 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
 
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    if (!app.get_subcommands().empty()) {
+      app.exit(error);
+    } else {
+      std::cerr << "vswitch-guest: ";
+      if (argc > 1) std::cerr << "\"" << argv[1] << "\" is no command. ";
+      std::cerr << "The commands are generate, sink, reflect and ping; see --help\n";
+    }
+    return {std::nullopt, 2};
   } catch (const CLI::ParseError& error) {
     // 0 for --help and --version; every other number of CLI11's is wrong usage to us.
     return {std::nullopt, app.exit(error) == 0 ? 0 : 2};
