@@ -336,7 +336,8 @@ void BackendSession::finish_change(const std::function<void()>& apply) {
   delegate_.rings_changed();
   acknowledge();
   if (closed_ || processing_) return;
-  delegate_.watch(true, channel_.wants_write());
+  // Readable only with nothing left to send: what is not read would wake the loop for ever.
+  delegate_.watch(!channel_.wants_write(), channel_.wants_write());
   process();
 }
 
