@@ -60,6 +60,7 @@ struct Stream {
   std::uint64_t bytes = 0;
   SequenceTracker sequence;
   std::optional<std::uint64_t> total;  // the sender's own count, from its end-of-stream frame
+  bool owes_acknowledgement = false;
 
   // With the sender's count all losses are known; without it only those between frames that came.
   std::uint64_t lost() const { return total ? sequence.missing_of(*total) : sequence.missing(); }
@@ -74,6 +75,7 @@ class StreamTable {
   // The stream with this id, made if new; null if the table is full.
   Stream* find(std::uint64_t id, MacKey source);
   const std::vector<Stream>& streams() const { return streams_; }
+  std::vector<Stream>& streams() { return streams_; }
   std::uint64_t untracked() const { return untracked_; }
 
  private:

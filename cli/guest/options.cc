@@ -192,17 +192,25 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
       commands.at(Command::kGenerate), "--linger", raw.options.linger, parse_duration,
       "After sending, receive until it has been quiet this long, at most 5s (default 500ms)");
   bool window_given = false;
+  const auto set_window = [&](const std::uint32_t& value) {
+    raw.options.window = value;
+    window_given = true;
+  };
   commands.at(Command::kPing)
       ->add_option_function<std::uint32_t>(
-          "--window",
-          [&](const std::uint32_t& value) {
-            raw.options.window = value;
-            window_given = true;
-          },
+          "--window", set_window,
           "Frames on their way at the same time; 0: no limit (default 1, or 0 with --rate)")
       ->type_name("");
-  add_parsed(commands.at(Command::kPing), "--reply-timeout", raw.options.reply_timeout,
-             parse_duration, "An echo that takes longer is not waited for (default 1s)");
+  commands.at(Command::kGenerate)
+      ->add_option_function<std::uint32_t>(
+          "--window", set_window,
+          "Frames that may be on their way; the guest at --dst-mac acknowledges them. At most a "
+          "quarter of its ring loses nothing, however busy the machine (default 0: no limit)")
+      ->type_name("");
+  for (const Command command : {Command::kGenerate, Command::kPing}) {
+    add_parsed(commands.at(command), "--reply-timeout", raw.options.reply_timeout, parse_duration,
+               "A frame of the window without an answer for this long is given up (default 1s)");
+  }
 
   try {
     app.parse(argc, argv);

@@ -93,6 +93,8 @@ std::string to_json(const Report& report) {
   json.add("damaged", totals.damaged);
   json.add("foreign", totals.foreign);
   json.add("not_for_us", totals.not_for_us);
+  json.add("control_sent", totals.control_sent);
+  json.add("control_received", totals.control_received);
   json.add("reconnects", report.reconnects);
   json.add("bad_used_elements", report.bad_used_elements);
   std::vector<std::string> streams;

@@ -17,10 +17,15 @@ struct Totals {
   // Data frames that were whole and for us, duplicates included. In reflect: all frames for us.
   std::uint64_t received = 0;
   std::uint64_t received_bytes = 0;
-  std::uint64_t damaged = 0;         // our frames, but changed or cut off
-  std::uint64_t foreign = 0;         // not our frames (a Linux guest's, for example)
-  std::uint64_t not_for_us = 0;      // flooded frames for somebody else
-  std::uint64_t tx_full = 0;         // frames that were due and found the transmit ring full
+  std::uint64_t damaged = 0;     // our frames, but changed or cut off
+  std::uint64_t foreign = 0;     // not our frames (a Linux guest's, for example)
+  std::uint64_t not_for_us = 0;  // flooded frames for somebody else
+  std::uint64_t tx_full = 0;     // frames that were due and found the transmit ring full
+  // Frames the guests need for themselves (greetings, ends of streams, acknowledgements); in none
+  // of the numbers above. With `sent` and with `received`, foreign and damaged: all a switch
+  // counts.
+  std::uint64_t control_sent = 0;
+  std::uint64_t control_received = 0;
   std::uint64_t send_cycles = 0;     // spent on sending and on receiving frames,
   std::uint64_t receive_cycles = 0;  // polls that found nothing not counted
 };

@@ -80,7 +80,7 @@ Verdict parse_frame(std::span<const std::byte> frame, Verify verify, TestHeader&
   }
   const auto kind = load<std::uint16_t>(bytes + kOffsetKind);
   if (kind < static_cast<std::uint16_t>(Kind::kData) ||
-      kind > static_cast<std::uint16_t>(Kind::kEnd)) {
+      kind > static_cast<std::uint16_t>(Kind::kAck)) {
     return Verdict::kDamaged;
   }
   header.kind = static_cast<Kind>(kind);
@@ -96,7 +96,7 @@ Verdict parse_frame(std::span<const std::byte> frame, Verify verify, TestHeader&
 }
 
 FrameWriter::FrameWriter(MacKey source, MacKey destination, std::uint64_t stream,
-                         std::uint32_t max_bytes, std::uint32_t buffers)
+                         std::uint32_t max_bytes, std::uint32_t buffers, Kind kind)
     : stream_(stream),
       image_(std::max(max_bytes, kMinFrameBytes)),
       sums_(image_.size() + 1),
@@ -110,7 +110,7 @@ FrameWriter::FrameWriter(MacKey source, MacKey destination, std::uint64_t stream
   store_mac(image_.data() + 6, source);
   store(image_.data() + 12, __builtin_bswap16(kTestEtherType));
   store(image_.data() + kOffsetMagic, kTestMagic);
-  store(image_.data() + kOffsetKind, static_cast<std::uint16_t>(Kind::kData));
+  store(image_.data() + kOffsetKind, static_cast<std::uint16_t>(kind));
   store(image_.data() + kOffsetStream, stream);
 }
 

@@ -29,7 +29,9 @@ enum class Kind : std::uint16_t {
   kData = 1,
   kHello = 2,  // "I am here": lets switches learn the address; asks for a kHelloReply
   kHelloReply = 3,
-  kEnd = 4,  // the stream is over; its sequence number is how many data frames were sent
+  kEnd = 4,         // the stream is over; its sequence number is how many data frames were sent
+  kWindowData = 5,  // data whose sender waits for kAck: only so many are on their way
+  kAck = 6,  // answers kWindowData: sequence is how many arrived, time the stream they are of
 };
 
 struct TestHeader {
@@ -53,9 +55,10 @@ Verdict parse_frame(std::span<const std::byte> frame, Verify verify, TestHeader&
 // Writes frames of one stream from one address to another. Not for several threads.
 class FrameWriter {
  public:
-  // `max_bytes` is the largest frame to be written, `buffers` the number of buffers they go to.
+  // `max_bytes` is the largest frame to be written, `buffers` the number of buffers they go to,
+  // `kind` kData or kWindowData.
   FrameWriter(MacKey source, MacKey destination, std::uint64_t stream, std::uint32_t max_bytes,
-              std::uint32_t buffers);
+              std::uint32_t buffers, Kind kind = Kind::kData);
 
   // Writes a data frame of `bytes` (kMinFrameBytes to max_bytes) to `place`. `buffer` names the
   // place (below `buffers`): what this writer left there is not written again.

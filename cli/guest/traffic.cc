@@ -47,8 +47,9 @@ Traffic::Traffic(const Options& options, GuestNic& nic, const std::atomic<bool>&
       nic_(nic),
       stop_(stop),
       writer_(options.mac, options.destination, random_stream(),
-              *std::max_element(options.sizes.begin(), options.sizes.end()),
-              options.nic.queue_size),
+              *std::max_element(options.sizes.begin(), options.sizes.end()), options.nic.queue_size,
+              options.command == Command::kGenerate && options.window > 0 ? Kind::kWindowData
+                                                                          : Kind::kData),
       pacer_(options.rate, average(options.sizes)) {
   control_.reserve(kMaxControlFrames);
   gathered_.reserve(std::size_t{kMaxFrameBytes} + 1);
@@ -114,6 +115,7 @@ bool Traffic::receive(std::uint64_t now) {
   now = now_ns();
   for (std::uint32_t i = 0; i < count; ++i) account(contiguous(frames[i]), now);
   if (nic_.receive().release()) nic_.kick_receive();
+  if (owes_acknowledgements_) acknowledge();
   last_received_ = now;
   totals_.receive_cycles += cycles() - before;
   return true;
@@ -133,7 +135,7 @@ void Traffic::account(std::span<const std::byte> frame, std::uint64_t now) {
       break;
   }
   const MacKey source = load_mac(frame.data() + 6);
-  if (header.kind == Kind::kData) {
+  if (header.kind == Kind::kData || header.kind == Kind::kWindowData) {
     account_data(header, source, frame.size(), now);
   } else {
     handle_control(header, source);
@@ -150,6 +152,8 @@ void Traffic::account_data(const TestHeader& header, MacKey source, std::size_t 
   if (stream == nullptr) return;
   ++stream->frames;
   stream->bytes += bytes;
+  if (header.kind == Kind::kWindowData)
+    stream->owes_acknowledgement = owes_acknowledgements_ = true;
   const auto arrival = stream->sequence.record(header.sequence);
   const bool timed = options_.command != Command::kPing || header.stream == writer_.stream();
   if (timed && arrival != SequenceTracker::Arrival::kDuplicate && now >= header.time) {
@@ -158,10 +162,16 @@ void Traffic::account_data(const TestHeader& header, MacKey source, std::size_t 
 }
 
 void Traffic::handle_control(const TestHeader& header, MacKey source) {
+  ++totals_.control_received;
   if (source == options_.mac) return;
   if (source == options_.destination) peer_heard_ = true;
   if (header.kind == Kind::kHello) {
-    queue_control(source, Kind::kHelloReply, 0);
+    queue_control({source, Kind::kHelloReply, 0});
+  } else if (header.kind == Kind::kAck) {
+    // Never more than were sent, whatever the peer says.
+    if (header.time == writer_.stream() && header.sequence <= totals_.sent) {
+      acknowledged_ = std::max(acknowledged_, header.sequence);
+    }
   } else if (header.kind == Kind::kEnd && options_.command != Command::kReflect) {
     if (Stream* stream = streams_.find(header.stream, source)) stream->total = header.sequence;
   }
@@ -173,7 +183,7 @@ bool Traffic::wants_reflection(std::span<const std::byte> frame) {
   const bool reflected = !is_group(load_mac(frame.data()));
   TestHeader header;
   if (parse_frame(frame, Verify::kHeader, header) != Verdict::kGood) return reflected;
-  if (header.kind == Kind::kData) return reflected;
+  if (header.kind == Kind::kData || header.kind == Kind::kWindowData) return reflected;
   handle_control(header, load_mac(frame.data() + 6));
   return false;
 }
@@ -223,7 +233,8 @@ std::uint64_t Traffic::echoes() const {
 }
 
 std::uint64_t Traffic::outstanding() const {
-  const std::uint64_t settled = echoes() + written_off_;
+  // What a reflect sent back has arrived as well.
+  const std::uint64_t settled = std::max(echoes(), acknowledged_) + written_off_;
   return totals_.sent > settled ? totals_.sent - settled : 0;
 }
 
@@ -232,9 +243,10 @@ std::uint32_t Traffic::frames_due(std::uint64_t now) {
   if (options_.count > 0) due = std::min(due, options_.count - totals_.sent);
   if (options_.window > 0) {
     std::uint64_t waiting = outstanding();
-    const std::uint64_t quiet_since = std::max(last_sent_, last_received_);
-    if (waiting > 0 && now > quiet_since &&
-        now - quiet_since >= nanoseconds(options_.reply_timeout)) {
+    if (waiting == 0 || waiting != last_waiting_) {
+      last_waiting_ = waiting;
+      waiting_since_ = now;
+    } else if (now - waiting_since_ >= nanoseconds(options_.reply_timeout)) {
       written_off_ += waiting;
       waiting = 0;
     }
@@ -274,20 +286,40 @@ bool Traffic::send_control(std::uint64_t now) {
   if (count == 0) return false;
   for (std::uint32_t i = 0; i < count; ++i) {
     slots[i].length = kMinFrameBytes;
-    writer_.write_control(slots[i].data, slots[i].buffer, control_[i].destination, control_[i].kind,
-                          control_[i].sequence, now);
+    const ControlFrame& frame = control_[i];
+    writer_.write_control(slots[i].data, slots[i].buffer, frame.destination, frame.kind,
+                          frame.sequence, frame.kind == Kind::kAck ? frame.about : now);
   }
   control_.erase(control_.begin(), control_.begin() + count);
+  totals_.control_sent += count;
   if (nic_.transmit().commit(std::span(slots).first(count))) nic_.kick_transmit();
   return true;
 }
 
-void Traffic::queue_control(MacKey destination, Kind kind, std::uint64_t sequence) {
-  if (control_.size() < kMaxControlFrames) control_.push_back({destination, kind, sequence});
+void Traffic::acknowledge() {
+  owes_acknowledgements_ = false;
+  for (Stream& stream : streams_.streams()) {
+    if (!stream.owes_acknowledgement) continue;
+    stream.owes_acknowledgement = false;
+    // One that could not leave yet says the newest number when it does.
+    const auto waiting =
+        std::find_if(control_.begin(), control_.end(), [&](const ControlFrame& frame) {
+          return frame.kind == Kind::kAck && frame.about == stream.id;
+        });
+    if (waiting != control_.end()) {
+      waiting->sequence = stream.sequence.unique();
+    } else {
+      queue_control({stream.source, Kind::kAck, stream.sequence.unique(), stream.id});
+    }
+  }
+}
+
+void Traffic::queue_control(const ControlFrame& frame) {
+  if (control_.size() < kMaxControlFrames) control_.push_back(frame);
 }
 
 void Traffic::announce() {
-  queue_control(kBroadcast, Kind::kHello, 0);
+  queue_control({kBroadcast, Kind::kHello, 0});
   next_announcement_ = now_ns() + kAnnounceInterval;
 }
 
@@ -322,7 +354,7 @@ absl::Status Traffic::advance_phase(std::uint64_t now) {
     case Phase::kSending:
       if (interrupted || in_phase >= nanoseconds(options_.duration) ||
           (options_.count > 0 && totals_.sent >= options_.count)) {
-        queue_control(options_.destination, Kind::kEnd, totals_.sent);
+        queue_control({options_.destination, Kind::kEnd, totals_.sent});
         enter(Phase::kLingering);
       }
       break;

@@ -40,6 +40,7 @@ class Traffic {
     MacKey destination;
     Kind kind;
     std::uint64_t sequence;
+    std::uint64_t about = 0;  // kAck: the stream
   };
 
   // Each returns whether there was anything to do.
@@ -61,7 +62,8 @@ class Traffic {
   std::uint64_t echoes() const;
   bool everything_arrived() const;
   void announce();
-  void queue_control(MacKey destination, Kind kind, std::uint64_t sequence);
+  void queue_control(const ControlFrame& frame);
+  void acknowledge();
   absl::Status look_after(std::uint64_t now);
   absl::Status advance_phase(std::uint64_t now);
   void idle(std::uint64_t now);
@@ -80,6 +82,10 @@ class Traffic {
   std::vector<std::byte> gathered_;  // a frame that lay in several buffers
   std::size_t next_size_ = 0;        // into options_.sizes
   bool peer_heard_ = false;
+  bool owes_acknowledgements_ = false;
+  std::uint64_t acknowledged_ = 0;  // frames of ours that the peer says it has
+  std::uint64_t last_waiting_ = 0;  // outstanding() when it last changed, at waiting_since_
+  std::uint64_t waiting_since_ = 0;
   std::uint64_t written_off_ = 0;  // echoes that are not waited for any more
   std::uint64_t idle_rounds_ = 0;
   std::uint64_t announced_reconnects_ = 0;

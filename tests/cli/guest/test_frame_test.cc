@@ -136,10 +136,19 @@ TEST_F(TestFrameTest, ControlFramesGoToTheirDestinationAndDisturbNothing) {
 
 TEST_F(TestFrameTest, UnknownKindsAreDamage) {
   auto bytes = frame(64);
-  for (const int kind : {0, 5, 255}) {
+  for (const int kind : {0, 7, 255}) {
     bytes[18] = static_cast<std::byte>(kind);
     EXPECT_EQ(parse(bytes, Verify::kHeader), Verdict::kDamaged);
   }
+}
+
+TEST_F(TestFrameTest, DataOfAWindowSaysSo) {
+  FrameWriter writer(kSource, kDestination, kStream, 64, 1, Kind::kWindowData);
+  std::vector<std::byte> place(64);
+  writer.write(place.data(), 0, 64, 1, 2);
+  EXPECT_THAT(numbers(place, 18, 2), ElementsAre(5, 0));
+  ASSERT_EQ(parse(place), Verdict::kGood);
+  EXPECT_EQ(header_.kind, Kind::kWindowData);
 }
 
 TEST(RandomStream, Differs) { EXPECT_NE(random_stream(), random_stream()); }

