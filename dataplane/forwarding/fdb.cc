@@ -87,14 +87,26 @@ void Fdb::learn(FdbKey key, Location location, std::uint32_t now) {
   unlock(bucket);
 }
 
+// Counts one more entry, unless the table is full. Workers do so in different buckets at once.
+bool Fdb::take_place() {
+  std::uint32_t entries = entries_.load(std::memory_order_relaxed);
+  do {
+    if (entries >= capacity_) return false;
+  } while (!entries_.compare_exchange_weak(entries, entries + 1, std::memory_order_relaxed));
+  return true;
+}
+
 void Fdb::learn_locked(Bucket& bucket, FdbKey key, std::uint64_t value) {
   std::uint32_t slot = kEntriesPerBucket;    // a free one
   std::uint32_t oldest = kEntriesPerBucket;  // the one to give way
   for (std::uint32_t i = 0; i < kEntriesPerBucket; ++i) {
     const FdbKey other = bucket.keys[i].load(std::memory_order_relaxed);
     if (other == key) {
+      // Another worker may have learned the same since the caller looked: that is no move.
+      const bool moved =
+          location_of(bucket.values[i].load(std::memory_order_relaxed)) != location_of(value);
       bucket.values[i].store(value, std::memory_order_relaxed);
-      moves_.fetch_add(1, std::memory_order_relaxed);
+      if (moved) moves_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
     if (other == 0) {
@@ -105,14 +117,11 @@ void Fdb::learn_locked(Bucket& bucket, FdbKey key, std::uint64_t value) {
       oldest = i;
     }
   }
-  const bool full = entries_.load(std::memory_order_relaxed) >= capacity_;
-  if (slot == kEntriesPerBucket || full) {
+  if (slot == kEntriesPerBucket || !take_place()) {
     if (oldest == kEntriesPerBucket)
       return;  // the table is full and this bucket has nothing to give
     slot = oldest;
     evictions_.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    entries_.fetch_add(1, std::memory_order_relaxed);
   }
   bucket.keys[slot].store(key, std::memory_order_relaxed);
   bucket.values[slot].store(value, std::memory_order_relaxed);

@@ -86,6 +86,7 @@ class Fdb {
   static bool try_lock(Bucket& bucket);
   static void lock(Bucket& bucket);
   static void unlock(Bucket& bucket);
+  bool take_place();
   void learn_locked(Bucket& bucket, FdbKey key, std::uint64_t value);
   template <typename Predicate>
   void remove_if(const Predicate& predicate);
