@@ -15,36 +15,68 @@ bool fits(const Frame& frame, std::uint32_t max_frame_bytes) {
 
 }  // namespace
 
-std::uint16_t Forwarder::classify(const Topology& topology, const Topology::Input& input,
-                                  const Frame& frame, QueueCounters& counters) {
+inline std::uint16_t Forwarder::classify(const Topology& topology, const Topology::Input& input,
+                                         const Frame& frame, QueueCounters& counters) {
   const auto drop = [&](DropReason reason) {
     counters.drop(reason);
     return kDropped;
   };
-  if (frame.bytes() < kEthernetHeaderBytes) return drop(DropReason::kRunt);
-  if (!fits(frame, input.max_frame_bytes)) return drop(DropReason::kOversize);
-  const MacKey destination = load_mac(frame.header);
-  const MacKey source = load_mac(frame.header + 6);
-  if (source == 0 || is_group(source)) return drop(DropReason::kInvalidSource);
-  counters.packets.add(1);
-  counters.bytes.add(frame.bytes());
-
+  if (frame.bytes() < kEthernetHeaderBytes) [[unlikely]] {
+    return drop(DropReason::kRunt);
+  }
+  if (!fits(frame, input.max_frame_bytes)) [[unlikely]] {
+    return drop(DropReason::kOversize);
+  }
   const Topology::Bridge& bridge = topology.bridges[input.bridge];
-  const FdbKey source_key = fdb_key(0, source);
-  if (source_key != learned_) {
-    bridge.fdb->learn(source_key, {input.output, topology.outputs[input.output].generation},
+  const FdbKey source = fdb_key(0, load_mac(frame.header + 6));
+  if (source != last_source_) {
+    if (source == 0 || is_group(source)) return drop(DropReason::kInvalidSource);
+    bridge.fdb->learn(source, {input.output, topology.outputs[input.output].generation},
                       now_seconds_.load(std::memory_order_relaxed));
-    learned_ = source_key;
+    last_source_ = source;
+  }
+  const FdbKey destination = fdb_key(0, load_mac(frame.header));
+  if (destination == last_destination_) {
+    // A verdict that drops must count each time, so only others are remembered.
+    return last_verdict_;
   }
   if (is_group(destination)) {
     return is_reserved_group(destination) ? drop(DropReason::kReservedDestination) : kFlooded;
   }
   Location location;
-  if (!bridge.fdb->lookup(fdb_key(0, destination), location)) return kFlooded;
-  const Topology::Output& output = topology.outputs[location.output];
-  if (output.generation != location.generation || output.counters == nullptr) return kFlooded;
-  if (location.output == input.output) return drop(DropReason::kSamePort);
-  return location.output;
+  std::uint16_t verdict = kFlooded;
+  if (bridge.fdb->lookup(destination, location)) {
+    const Topology::Output& output = topology.outputs[location.output];
+    if (output.generation == location.generation && output.counters != nullptr) {
+      if (location.output == input.output) return drop(DropReason::kSamePort);
+      verdict = location.output;
+    }
+  }
+  last_destination_ = destination;
+  last_verdict_ = verdict;
+  return verdict;
+}
+
+bool Forwarder::classify_burst(const Topology& topology, const Topology::Input& input,
+                               QueueCounters& counters) {
+  last_source_ = 0;
+  last_destination_ = 0;
+  // The zero address is nobody's: frames for it are flooded like any other unknown one.
+  last_verdict_ = kFlooded;
+  bool any_flooded = false;
+  std::uint64_t packets = 0;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < burst_.count; ++i) {
+    const Frame& frame = burst_.frames[i];
+    destinations_[i] = classify(topology, input, frame, counters);
+    any_flooded |= destinations_[i] == kFlooded;
+    if (destinations_[i] == kDropped) continue;
+    ++packets;
+    bytes += frame.bytes();
+  }
+  counters.packets.add(packets);
+  counters.bytes.add(bytes);
+  return any_flooded;
 }
 
 std::uint32_t Forwarder::poll(const Topology& topology, const Topology::Input& input,
@@ -52,15 +84,7 @@ std::uint32_t Forwarder::poll(const Topology& topology, const Topology::Input& i
   QueueCounters& counters = input.counters[worker_];
   found_work = input.queue->read(burst_, counters) != 0;
   if (!found_work) return 0;
-  learned_ = 0;
-  bool any_flooded = false;
-  for (std::uint32_t i = 0; i < burst_.count; ++i) {
-    destinations_[i] = classify(topology, input, burst_.frames[i], counters);
-    any_flooded |= destinations_[i] == kFlooded;
-  }
-  if (any_flooded) {
-    deliver_flooded(topology, input);
-  }
+  if (classify_burst(topology, input, counters)) deliver_flooded(topology, input);
   deliver_unicast(topology);
   input.queue->release();
   input.queue->notify(counters);

@@ -27,6 +27,9 @@ class Forwarder {
 
   std::uint16_t classify(const Topology& topology, const Topology::Input& input, const Frame& frame,
                          QueueCounters& counters);
+  // Decides every frame of the burst; true if some are flooded.
+  bool classify_burst(const Topology& topology, const Topology::Input& input,
+                      QueueCounters& counters);
   void deliver(const Topology& topology, std::uint16_t output, bool and_flooded);
   void deliver_unicast(const Topology& topology);
   void deliver_flooded(const Topology& topology, const Topology::Input& input);
@@ -35,8 +38,11 @@ class Forwarder {
   const std::atomic<std::uint32_t>& now_seconds_;
   FrameBurst burst_;
   std::array<std::uint16_t, kBurstFrames> destinations_{};
-  // The source of the previous frame of this burst: learning it again is not needed.
-  FdbKey learned_ = 0;
+  // Of the previous frame of this burst: the same source need not be learned again, and the same
+  // destination not be looked up.
+  FdbKey last_source_ = 0;
+  FdbKey last_destination_ = 0;
+  std::uint16_t last_verdict_ = kDropped;
 };
 
 }  // namespace vswitch::forwarding

@@ -19,7 +19,7 @@ namespace vswitch {
   X(kUnmappedAddress, "unmapped-address", "buffer outside the guest's shared memory")             \
   X(kWrongDirection, "wrong-direction", "device-writable buffer sent, or read-only one received") \
   X(kBadIndirectTable, "bad-indirect-table", "malformed indirect descriptor table")               \
-  X(kTooFragmented, "too-fragmented", "chain crosses more memory regions than can be tracked")    \
+  X(kTooFragmented, "too-fragmented", "buffers in more pieces than are handled in one poll")      \
   X(kHeaderTooShort, "header-too-short", "chain holds no more than the virtio-net header")        \
   X(kBufferTooSmall, "buffer-too-small", "receive buffer cannot hold the virtio-net header")      \
   /* Frames refused by the switch. */                                                             \

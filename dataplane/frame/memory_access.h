@@ -26,10 +26,10 @@ inline void two_blocks(std::byte* to, const std::byte* from, std::size_t n) {
 }  // namespace copy_internal
 
 // memcpy that keeps the sizes of small frames and headers out of the library call.
-inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t n) {
+[[gnu::always_inline]] inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t n) {
   if (n > 128) {
     std::memcpy(to, from, n);
-  } else if (n >= 64) {
+  } else if (n > 64) {
     copy_internal::two_blocks<64>(to, from, n);
   } else if (n >= 32) {
     copy_internal::two_blocks<32>(to, from, n);

@@ -24,6 +24,7 @@ struct Cursor {
   }
 };
 
+// Copies to one contiguous place.
 void copy_out(Cursor& from, std::byte* to, std::uint32_t bytes) {
   while (bytes != 0) {
     const std::uint32_t piece = std::min(bytes, from.segment->length - from.offset);
@@ -35,6 +36,7 @@ void copy_out(Cursor& from, std::byte* to, std::uint32_t bytes) {
   }
 }
 
+// Copies from one contiguous place.
 void copy_in(Cursor& to, const std::byte* from, std::uint32_t bytes) {
   while (bytes != 0) {
     const std::uint32_t piece = std::min(bytes, to.segment->length - to.offset);
@@ -57,7 +59,6 @@ BasicDeviceQueue<DeviceEnd>::BasicDeviceQueue(DeviceEnd end,
       translator_(*memory_),
       net_header_bytes_(net_header_bytes(features)),
       mergeable_((features & kFeatureMrgRxbuf) != 0),
-      has_num_buffers_(net_header_bytes_ == 12),
       // A poll begins a chain only below kPollSegments; the chain may take as many descriptors as
       // the queue has, and a region boundary in each of a few.
       segment_storage_(kPollSegments + queue_size + 64),
@@ -67,20 +68,27 @@ BasicDeviceQueue<DeviceEnd>::BasicDeviceQueue(DeviceEnd end,
   end_.suppress_kicks();
 }
 
+// Two passes over the burst: the first turns descriptors into segments and asks for the first lines
+// of the frames, the second copies the headers once those lines have arrived.
 template <typename DeviceEnd>
 std::uint32_t BasicDeviceQueue<DeviceEnd>::read(FrameBurst& burst, QueueCounters& counters) {
   burst.count = 0;
   arena_.count = 0;
   const std::uint32_t available = end_.peek(kBurstFrames);
   if (available == 0) return 0;
-  std::array<Chain, kBurstFrames> chains;
+  const std::uint32_t walked = end_.descriptors_walked();
   std::uint32_t good = 0;
   std::uint32_t bytes = 0;
   for (std::uint32_t i = 0; i < available; ++i) {
-    if (arena_.count >= kPollSegments || bytes >= kPollBytes) break;
-    Chain& chain = chains[good];
+    if (arena_.count >= kPollSegments || bytes >= kPollBytes ||
+        end_.descriptors_walked() - walked >= kPollDescriptors) [[unlikely]] {
+      break;
+    }
+    Chain chain;
     const Fetch fetched = end_.template fetch<Access::kReadable>(translator_, arena_, chain);
-    if (fetched == Fetch::kBroken || fetched == Fetch::kEmpty) break;
+    if (fetched == Fetch::kBroken || fetched == Fetch::kEmpty) [[unlikely]] {
+      break;
+    }
     used_[used_count_++] = {chain.id, 0};
     if (fetched == Fetch::kBadChain) [[unlikely]] {
       counters.drop(chain.reason);
@@ -90,63 +98,79 @@ std::uint32_t BasicDeviceQueue<DeviceEnd>::read(FrameBurst& burst, QueueCounters
       counters.drop(DropReason::kHeaderTooShort);
       continue;
     }
-    const Segment& first = chain.segments[0];
-    prefetch_for_read(first.data + net_header_bytes_);
-    if (first.length > net_header_bytes_ + kCacheLineBytes) {
-      prefetch_for_read(first.data + net_header_bytes_ + kCacheLineBytes);
-    }
-    bytes += std::min(chain.bytes, kPollBytes);
-    ++good;
+    const std::byte* const frame_start = chain.segments->data + net_header_bytes_;
+    prefetch_for_read(frame_start);
+    if (chain.bytes > kCacheLineBytes) prefetch_for_read(frame_start + kCacheLineBytes);
+    Frame& frame = burst.frames[good++];
+    frame.payload = chain.segments;
+    frame.payload_bytes = chain.bytes - net_header_bytes_;
+    bytes += std::min(frame.payload_bytes, kPollBytes);
   }
-  for (std::uint32_t i = 0; i < good; ++i) make_frame(chains[i], burst, i);
+  for (std::uint32_t i = 0; i < good; ++i) make_frame(burst.frames[i], burst.header_of(i));
   burst.count = good;
   return used_count_;
 }
 
-// The virtio-net header is skipped unread: without checksum and segmentation offloads negotiated,
-// every field of it is fixed (5.1.6.2.1).
+// On entry the payload is the whole frame, behind the virtio-net header in its first segments. That
+// header is skipped unread: without checksum and segmentation offloads negotiated, every field of
+// it is fixed (5.1.6.2.1).
 template <typename DeviceEnd>
-void BasicDeviceQueue<DeviceEnd>::make_frame(const Chain& chain, FrameBurst& burst,
-                                             std::uint32_t index) const {
-  Frame& frame = burst.frames[index];
-  const std::uint32_t frame_bytes = chain.bytes - net_header_bytes_;
-  frame.header = burst.header_of(index);
-  frame.header_bytes = std::min(frame_bytes, kHeaderBytes);
-  frame.payload_bytes = frame_bytes - frame.header_bytes;
+[[gnu::always_inline]] inline void BasicDeviceQueue<DeviceEnd>::make_frame(
+    Frame& frame, std::byte* header) const {
+  const std::uint32_t header_bytes = std::min(frame.payload_bytes, kHeaderBytes);
+  frame.header = header;
+  frame.header_bytes = header_bytes;
+  frame.payload_bytes -= header_bytes;
   frame.owner = FrameOwner::kGuestChain;
-  const Segment& first = chain.segments[0];
-  if (first.length >= net_header_bytes_ + frame.header_bytes) [[likely]] {
-    copy_bytes(frame.header, first.data + net_header_bytes_, frame.header_bytes);
-    frame.payload = chain.segments;
-    frame.payload_offset = net_header_bytes_ + frame.header_bytes;
+  const Segment& first = *frame.payload;
+  if (first.length >= net_header_bytes_ + header_bytes) [[likely]] {
+    copy_bytes(header, first.data + net_header_bytes_, header_bytes);
+    frame.payload_offset = net_header_bytes_ + header_bytes;
     return;
   }
-  Cursor cursor{chain.segments, 0};
+  Cursor cursor{frame.payload, 0};
   cursor.skip(net_header_bytes_);
-  copy_out(cursor, frame.header, frame.header_bytes);
+  copy_out(cursor, header, header_bytes);
   frame.payload = cursor.segment;
   frame.payload_offset = cursor.offset;
 }
 
 template <typename DeviceEnd>
 void BasicDeviceQueue<DeviceEnd>::release() {
+  if (used_count_ == 0) return;
   end_.publish(used_.data(), used_count_);
   used_count_ = 0;
+}
+
+// Never more chains at once than the ring has, and never more descriptors than a write may take: a
+// guest that makes buffers available as fast as they are refused finds its ring empty.
+template <typename DeviceEnd>
+[[gnu::always_inline]] inline Fetch BasicDeviceQueue<DeviceEnd>::fetch_buffer(Chain& chain) {
+  if (used_count_ == used_.size() ||
+      end_.descriptors_walked() - write_started_ >= kWriteDescriptors) [[unlikely]] {
+    return Fetch::kEmpty;
+  }
+  return end_.template fetch<Access::kWritable>(translator_, arena_, chain);
 }
 
 template <typename DeviceEnd>
 bool BasicDeviceQueue<DeviceEnd>::reserve(std::uint32_t frame_bytes, Reservation& reservation,
                                           QueueCounters& counters) {
+  Chain chain;
+  const Fetch fetched = fetch_buffer(chain);
+  return reserve_from(fetched, chain, frame_bytes, reservation, counters);
+}
+
+template <typename DeviceEnd>
+bool BasicDeviceQueue<DeviceEnd>::reserve_from(Fetch fetched, Chain chain,
+                                               std::uint32_t frame_bytes, Reservation& reservation,
+                                               QueueCounters& counters) {
   std::uint32_t missing = frame_bytes + net_header_bytes_;
   std::uint16_t taken = 0;  // good chains taken for this frame, the last ones in used_
-  std::uint32_t smallest = net_header_bytes_;
-  const std::uint32_t arena_start = arena_.count;
-  Chain chain;
+  Segment* first_segment = chain.segments;
   while (true) {
-    Fetch fetched = used_count_ < used_.size()
-                        ? end_.template fetch<Access::kWritable>(translator_, arena_, chain)
-                        : Fetch::kEmpty;
-    if (fetched == Fetch::kReady && chain.bytes < smallest) {
+    // 5.1.6.3.1: a receive buffer holds at least the header, mergeable or not.
+    if (fetched == Fetch::kReady && chain.bytes < net_header_bytes_) {
       fetched = Fetch::kBadChain;
       chain.reason = DropReason::kBufferTooSmall;
     }
@@ -158,45 +182,58 @@ bool BasicDeviceQueue<DeviceEnd>::reserve(std::uint32_t frame_bytes, Reservation
       counters.drop(chain.reason);
       missing = frame_bytes + net_header_bytes_;
       taken = 0;
-      smallest = net_header_bytes_;
-      arena_.count = arena_start;
-      continue;
-    }
-    if (fetched != Fetch::kReady || (!mergeable_ && chain.bytes < missing)) [[unlikely]] {
-      const bool too_small = fetched == Fetch::kReady;
-      end_.rewind(static_cast<std::uint16_t>(taken + (too_small ? 1 : 0)));
+    } else if (fetched != Fetch::kReady || (!mergeable_ && chain.bytes < missing)) [[unlikely]] {
+      const int unused = fetched == Fetch::kReady ? 1 : 0;
+      end_.rewind(static_cast<std::uint16_t>(taken + unused));
       used_count_ -= taken;
-      arena_.count = arena_start;
       return false;
+    } else {
+      if (taken == 0) first_segment = chain.segments;
+      const std::uint32_t written = std::min(missing, chain.bytes);
+      used_[used_count_++] = {chain.id, written};
+      ++taken;
+      missing -= written;
+      if (missing == 0) break;
     }
-    const std::uint32_t written = std::min(missing, chain.bytes);
-    used_[used_count_++] = {chain.id, written};
-    ++taken;
-    missing -= written;
-    if (missing == 0) break;
-    smallest = 1;
+    fetched = fetch_buffer(chain);
   }
-  reservation.segments = arena_.data + arena_start;
-  reservation.segment_count = arena_.count - arena_start;
+  reservation.segments = first_segment;
+  reservation.segment_count =
+      static_cast<std::uint32_t>(arena_.data + arena_.count - first_segment);
   reservation.buffers = taken;
   return true;
 }
 
 template <typename DeviceEnd>
-void BasicDeviceQueue<DeviceEnd>::fill(const Reservation& reservation, const Frame& frame) {
-  // 5.1.6.4.1: num_buffers counts the buffers used, 1 without mergeable buffers.
-  const VirtioNetHeader header{.num_buffers = mergeable_ ? reservation.buffers : std::uint16_t{1}};
-  const std::uint32_t header_bytes = has_num_buffers_ ? 12 : 10;
-  const Segment& first = reservation.segments[0];
-  Cursor to{reservation.segments, 0};
-  if (first.length >= header_bytes + frame.header_bytes) [[likely]] {
-    store_net_header_if_different(first.data, header, header_bytes);
-    copy_bytes(first.data + header_bytes, frame.header, frame.header_bytes);
-    to.skip(header_bytes + frame.header_bytes);
-  } else {
-    copy_in(to, reinterpret_cast<const std::byte*>(&header), header_bytes);
-    copy_in(to, frame.header, frame.header_bytes);
+[[gnu::always_inline]] inline void BasicDeviceQueue<DeviceEnd>::fill(const Reservation& reservation,
+                                                                     const Frame& frame) {
+  const Segment& first = *reservation.segments;
+  if (reservation.buffers != 1 || first.length < net_header_bytes_ + frame.bytes()) [[unlikely]] {
+    fill_scattered(reservation, frame);
+    return;
   }
+  store_net_header_if_different(first.data, VirtioNetHeader{.num_buffers = 1}, net_header_bytes_);
+  std::byte* to = first.data + net_header_bytes_;
+  copy_bytes(to, frame.header, frame.header_bytes);
+  if (frame.payload_bytes == 0) return;
+  to += frame.header_bytes;
+  Cursor from{frame.payload, frame.payload_offset};
+  copy_out(from, to, frame.payload_bytes);
+}
+
+template <typename DeviceEnd>
+void BasicDeviceQueue<DeviceEnd>::fill_scattered(const Reservation& reservation,
+                                                 const Frame& frame) const {
+  // 5.1.6.4.1: num_buffers counts the buffers used, 1 without mergeable buffers.
+  const VirtioNetHeader header{.num_buffers = reservation.buffers};
+  Cursor to{reservation.segments, 0};
+  if (to.segment->length >= net_header_bytes_) {
+    store_net_header_if_different(to.segment->data, header, net_header_bytes_);
+    to.skip(net_header_bytes_);
+  } else {
+    copy_in(to, reinterpret_cast<const std::byte*>(&header), net_header_bytes_);
+  }
+  copy_in(to, frame.header, frame.header_bytes);
   Cursor from{frame.payload, frame.payload_offset};
   std::uint32_t remaining = frame.payload_bytes;
   while (remaining != 0) {
@@ -210,16 +247,18 @@ void BasicDeviceQueue<DeviceEnd>::fill(const Reservation& reservation, const Fra
 
 template <typename DeviceEnd>
 void BasicDeviceQueue<DeviceEnd>::commit() {
-  if (used_count_ == 0) return;
-  end_.publish(used_.data(), used_count_);
-  used_count_ = 0;
+  write_started_ = end_.descriptors_walked();
+  release();
 }
 
+// Like read(), two passes: buffers are taken for all frames and their first lines asked for, then
+// they are filled. More than one round only if the guest's buffers are very fragmented.
 template <typename DeviceEnd>
 void BasicDeviceQueue<DeviceEnd>::write(const Frame* const* frames, std::uint32_t count,
                                         QueueCounters& counters) {
   std::array<Reservation, kBurstFrames> reservations;
   std::array<const Frame*, kBurstFrames> reserved_frames;
+  write_started_ = end_.descriptors_walked();
   std::uint64_t packets = 0;
   std::uint64_t bytes = 0;
   std::uint32_t next = 0;
@@ -230,16 +269,21 @@ void BasicDeviceQueue<DeviceEnd>::write(const Frame* const* frames, std::uint32_
     for (; next < count && reserved < kBurstFrames && arena_.count < kPollSegments; ++next) {
       const Frame& frame = *frames[next];
       Reservation& reservation = reservations[reserved];
-      if (!reserve(frame.bytes(), reservation, counters)) {
+      const std::uint32_t needed = frame.bytes() + net_header_bytes_;
+      Chain chain;
+      const Fetch fetched = fetch_buffer(chain);
+      if (fetched == Fetch::kReady && chain.bytes >= needed) [[likely]] {
+        used_[used_count_++] = {chain.id, needed};
+        reservation = {chain.segments, chain.segment_count, 1};
+      } else if (!reserve_from(fetched, chain, frame.bytes(), reservation, counters)) {
         counters.drop(DropReason::kNoRxBuffer);
         continue;
       }
       // The header's line is read before it is (perhaps) written; a large frame's next line is
       // only written.
-      const Segment& first = reservation.segments[0];
-      prefetch_for_read(first.data);
-      if (frame.bytes() > kCacheLineBytes && first.length > kCacheLineBytes) {
-        prefetch_for_write(first.data + kCacheLineBytes);
+      prefetch_for_read(reservation.segments->data);
+      if (frame.bytes() > kCacheLineBytes) {
+        prefetch_for_write(reservation.segments->data + kCacheLineBytes);
       }
       reserved_frames[reserved++] = &frame;
     }
@@ -248,7 +292,7 @@ void BasicDeviceQueue<DeviceEnd>::write(const Frame* const* frames, std::uint32_
       bytes += reserved_frames[i]->bytes();
     }
     packets += reserved;
-    commit();
+    release();
   }
   if (packets != 0) {
     counters.packets.add(packets);

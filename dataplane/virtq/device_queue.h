@@ -24,7 +24,11 @@ namespace vswitch::virtq {
 // Work of one poll is bounded in frames (kBurstFrames), descriptors and bytes; a chain that is
 // begun is finished, and is itself bounded by the queue size.
 inline constexpr std::uint32_t kPollSegments = 512;
+inline constexpr std::uint32_t kPollDescriptors = 512;
 inline constexpr std::uint32_t kPollBytes = 1u << 19;
+// A burst that is written must be placed or dropped now, so more is allowed, but not without end: a
+// guest may offer every buffer as a chain of 32768 descriptors.
+inline constexpr std::uint32_t kWriteDescriptors = 16384;
 
 // Receive buffers taken for one frame, before it is written.
 struct Reservation {
@@ -67,19 +71,24 @@ class BasicDeviceQueue {
   const DeviceEnd& end() const { return end_; }
 
  private:
-  void make_frame(const Chain& chain, FrameBurst& burst, std::uint32_t index) const;
+  void make_frame(Frame& frame, std::byte* header) const;
+  Fetch fetch_buffer(Chain& chain);
+  // reserve(), given what the first fetch said.
+  bool reserve_from(Fetch fetched, Chain chain, std::uint32_t frame_bytes, Reservation& reservation,
+                    QueueCounters& counters);
+  void fill_scattered(const Reservation& reservation, const Frame& frame) const;
 
   DeviceEnd end_;
   std::shared_ptr<const GuestMemory> memory_;
   Translator translator_;
   std::uint32_t net_header_bytes_;
   bool mergeable_;
-  bool has_num_buffers_;
   std::vector<Segment> segment_storage_;
   SegmentArena arena_;
   // Chains to be returned by the next release() or commit().
   std::vector<UsedElement> used_;
   std::uint32_t used_count_ = 0;
+  std::uint32_t write_started_ = 0;  // DeviceEnd::descriptors_walked() at the start of this write
 };
 
 extern template class BasicDeviceQueue<SplitDevice>;

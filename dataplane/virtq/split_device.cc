@@ -79,6 +79,7 @@ Fetch SplitDevice::fetch_chain(Translator& translator, SegmentArena& arena, Chai
       descriptor = *entry;
       continue;
     }
+    ++walked_;
     if (++walked > ring_.size) return refuse(DropReason::kDescriptorLoop);
     if ((descriptor.flags & kDescWrite) != kWanted) return refuse(DropReason::kWrongDirection);
     switch (translator.append(descriptor.address, descriptor.length, arena)) {

@@ -59,6 +59,9 @@ class SplitDevice {
     return static_cast<std::uint16_t>(load_relaxed(ring.avail->index) - position);
   }
 
+  // Descriptors looked at beyond the first of each chain, so far; wraps around.
+  std::uint32_t descriptors_walked() const { return walked_; }
+
   BrokenRing broken() const { return broken_; }
   const SplitRing& ring() const { return ring_; }
 
@@ -77,6 +80,7 @@ class SplitDevice {
   std::uint16_t next_;  // next available index to fetch
   std::uint16_t seen_;  // the guest's available index as last loaded
   std::uint16_t used_;  // our used index, as published
+  std::uint32_t walked_ = 0;
 
   // Heads of the available entries [block_first_, block_first_ + block_count_).
   std::uint16_t block_first_;
@@ -111,28 +115,36 @@ inline std::uint32_t SplitDevice::peek(std::uint32_t wanted) {
 }
 
 template <Access access>
-inline Fetch SplitDevice::fetch(Translator& translator, SegmentArena& arena, Chain& chain) {
+[[gnu::always_inline]] inline Fetch SplitDevice::fetch(Translator& translator, SegmentArena& arena,
+                                                       Chain& chain) {
   auto in_block = static_cast<std::uint16_t>(next_ - block_first_);
-  if (in_block >= block_count_) {
+  if (in_block >= block_count_) [[unlikely]] {
     if (peek(kBlock) == 0) return broken_ == BrokenRing::kNone ? Fetch::kEmpty : Fetch::kBroken;
     in_block = 0;
   }
   const std::uint16_t head = block_[in_block];
-  if (head >= ring_.size) return give_up(BrokenRing::kHeadOutOfRange);
+  if (head >= ring_.size) [[unlikely]] {
+    return give_up(BrokenRing::kHeadOutOfRange);
+  }
   ++next_;
-  chain.id = head;
-  chain.segments = arena.data + arena.count;
   const Descriptor first = load_descriptor(ring_.descriptors[head]);
   constexpr std::uint16_t kWanted = access == Access::kWritable ? kDescWrite : 0;
-  if ((first.flags & (kDescNext | kDescWrite | kDescIndirect)) == kWanted) [[likely]] {
-    if (translator.append(first.address, first.length, arena) == Translator::Result::kOk)
-        [[likely]] {
-      chain.bytes = first.length;
-      chain.segment_count = static_cast<std::uint32_t>(arena.data + arena.count - chain.segments);
-      return Fetch::kReady;
-    }
+  const std::uint32_t start = arena.count;
+  if ((first.flags & (kDescNext | kDescWrite | kDescIndirect)) == kWanted &&
+      translator.append(first.address, first.length, arena) == Translator::Result::kOk) [[likely]] {
+    chain.id = head;
+    chain.bytes = first.length;
+    chain.segments = arena.data + start;
+    chain.segment_count = arena.count - start;
+    return Fetch::kReady;
   }
-  return fetch_chain<access>(translator, arena, chain, first);
+  // A local, so that a caller's chain can stay in registers on the path above.
+  Chain walked;
+  walked.id = head;
+  walked.segments = arena.data + start;
+  const Fetch result = fetch_chain<access>(translator, arena, walked, first);
+  chain = walked;
+  return result;
 }
 
 extern template Fetch SplitDevice::fetch_chain<Access::kReadable>(Translator&, SegmentArena&,
