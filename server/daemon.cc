@@ -79,8 +79,6 @@ absl::Status run_daemon(const Flags& flags) {
   set_log_level(flags.log_level);
   gpr_set_log_function(log_from_grpc);
   prepare_signals();
-  log_info("server", "starting version=", kVersion, " run-dir=", flags.run_dir,
-           " state-dir=", flags.state_dir);
 
   // What can be refused without having started anything comes first.
   if (absl::Status status = prepare_directories(flags); !status.ok()) return status;
@@ -89,6 +87,8 @@ absl::Status run_daemon(const Flags& flags) {
   if (!store.ok()) return store.status();
   absl::StatusOr<control::DesiredState> state = (*store)->load(flags.run_dir);
   if (!state.ok()) return state.status();
+  log_info("server", "starting version=", kVersion, " run-dir=", flags.run_dir,
+           " state-dir=", flags.state_dir);
 
   // The data plane before gRPC's threads: it pins threads, and they would inherit that.
   absl::StatusOr<std::unique_ptr<dataplane::Dataplane>> dataplane =
