@@ -52,6 +52,7 @@ void Fdb::unlock(Bucket& bucket) {
 }
 
 bool Fdb::lookup(FdbKey key, Location& location) const {
+  if (key == 0) return false;  // marks free slots, whose values are stale
   const Bucket& bucket = bucket_of(key);
   const std::uint64_t version = bucket.version.load(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < kEntriesPerBucket; ++i) {

@@ -45,7 +45,8 @@ inline std::uint16_t Forwarder::classify(const Topology& topology, const Topolog
   }
   Location location;
   std::uint16_t verdict = kFlooded;
-  if (bridge.fdb->lookup(destination, location)) {
+  // A worker with a newer snapshot may have learned from a port that this one does not know yet.
+  if (bridge.fdb->lookup(destination, location) && location.output < topology.outputs.size()) {
     const Topology::Output& output = topology.outputs[location.output];
     if (output.generation == location.generation && output.counters != nullptr) {
       if (location.output == input.output) return drop(DropReason::kSamePort);
@@ -59,10 +60,8 @@ inline std::uint16_t Forwarder::classify(const Topology& topology, const Topolog
 
 bool Forwarder::classify_burst(const Topology& topology, const Topology::Input& input,
                                QueueCounters& counters) {
-  last_source_ = 0;
-  last_destination_ = 0;
-  // The zero address is nobody's: frames for it are flooded like any other unknown one.
-  last_verdict_ = kFlooded;
+  last_source_ = kNoKey;
+  last_destination_ = kNoKey;
   bool any_flooded = false;
   std::uint64_t packets = 0;
   std::uint64_t bytes = 0;

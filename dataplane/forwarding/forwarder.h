@@ -24,6 +24,8 @@ class Forwarder {
   // Output numbers are below kMaxPorts; these are no outputs.
   static constexpr std::uint16_t kDropped = 0xffff;
   static constexpr std::uint16_t kFlooded = 0xfffe;
+  // Equal to no key that a frame can have, not even one of the zero address.
+  static constexpr FdbKey kNoKey = ~FdbKey{0};
 
   std::uint16_t classify(const Topology& topology, const Topology::Input& input, const Frame& frame,
                          QueueCounters& counters);
@@ -40,8 +42,8 @@ class Forwarder {
   std::array<std::uint16_t, kBurstFrames> destinations_{};
   // Of the previous frame of this burst: the same source need not be learned again, and the same
   // destination not be looked up.
-  FdbKey last_source_ = 0;
-  FdbKey last_destination_ = 0;
+  FdbKey last_source_ = kNoKey;
+  FdbKey last_destination_ = kNoKey;
   std::uint16_t last_verdict_ = kDropped;
 };
 
