@@ -121,6 +121,15 @@ TEST(Fdb, ForgetsAnOutputOfAnyGeneration) {
   EXPECT_EQ(fdb.entries(), 1u);
 }
 
+TEST(Fdb, TheZeroKeyIsNobody) {
+  Fdb fdb = make(1, 100);
+  Location found;
+  EXPECT_FALSE(fdb.lookup(0, found));
+  fdb.learn(kStation, {1, 1}, 0);
+  fdb.forget_output(1);
+  EXPECT_FALSE(fdb.lookup(0, found)) << "a free slot is no entry";
+}
+
 TEST(Fdb, AFullBucketGivesUpItsOldest) {
   Fdb fdb = make(1, 100);
   for (std::uint32_t i = 0; i < Fdb::kEntriesPerBucket; ++i)
