@@ -11,10 +11,10 @@
 namespace vswitch::server {
 namespace {
 
-// Sorts as (bridge, VLAN, address) does: '/' is below every character an id can hold.
+// Sorts as (bridge, VLAN, address) does: a space is below every character an id can hold.
 std::string key_of(const dataplane::FdbEntry& entry) {
   char key[32];
-  std::snprintf(key, sizeof key, "/%04x/%02x%02x%02x%02x%02x%02x", entry.vlan, entry.mac[0],
+  std::snprintf(key, sizeof key, " %04x/%02x%02x%02x%02x%02x%02x", entry.vlan, entry.mac[0],
                 entry.mac[1], entry.mac[2], entry.mac[3], entry.mac[4], entry.mac[5]);
   return entry.bridge + key;
 }
@@ -35,10 +35,6 @@ class FdbService final : public v1::FdbService::Service {
     }
     auto entries = controller_.fdb(bridge, read_deadline(context->deadline()));
     if (!entries.ok()) return to_grpc(entries.status());
-    std::sort(entries->begin(), entries->end(),
-              [](const dataplane::FdbEntry& left, const dataplane::FdbEntry& right) {
-                return key_of(left) < key_of(right);
-              });
     auto page =
         make_page("fdb", *std::move(entries), request->page_size(), request->page_token(), key_of);
     if (!page.ok()) return to_grpc(page.status());
