@@ -42,7 +42,7 @@ absl::Status EventLoop::add(int fd, std::uint32_t events, OnEvents on_events) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     return absl::ErrnoToStatus(errno, "epoll_ctl");
   }
-  watches_[fd] = std::make_shared<Watch>(std::move(on_events));
+  watches_[fd] = std::make_shared<Watch>(Watch{std::move(on_events)});
   return absl::OkStatus();
 }
 

@@ -81,7 +81,7 @@ struct VringAddress {  // "vring address description": user addresses of the fro
 };
 static_assert(sizeof(VringAddress) == 40);
 
-struct MemoryRegion {  // "memory region description"
+struct MemoryRegion {           // "memory region description"
   std::uint64_t guest_address;  // guest-physical
   std::uint64_t size;
   std::uint64_t user_address;  // in the front-end

@@ -11,7 +11,7 @@ namespace {
 class IndirectTable {
  public:
   IndirectTable(std::uint64_t address, std::uint32_t bytes)
-      : address_(address), entries_(bytes / sizeof(Descriptor)) {}
+      : address_(address), entries_(static_cast<std::uint32_t>(bytes / sizeof(Descriptor))) {}
 
   std::uint32_t entries() const { return entries_; }
 
