@@ -201,6 +201,7 @@ TEST_F(ControllerTest, DuplicatesAreRefused) {
 TEST_F(ControllerTest, OfManyAtTheSameTimeOneWins) {
   start_with_bridge();
   std::vector<std::future<absl::Status>> calls;
+  calls.reserve(16);
   for (int i = 0; i < 16; ++i) {
     calls.push_back(std::async(std::launch::async,
                                [&] { return controller_->create_port(port("web"), soon()); }));
@@ -360,6 +361,7 @@ TEST_F(ControllerTest, ManyInParallelAreAllDurable) {
   constexpr int kThreads = 8;
   constexpr int kPortsEach = 25;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kPortsEach; ++i) {
