@@ -91,8 +91,8 @@ void add_send_options(CLI::App* app, Raw& raw) {
   Options& options = raw.options;
   add_parsed(app, "--dst-mac", options.destination, parse_mac, "Where to send to")->required();
   add_parsed(app, "--size", options.sizes, parse_sizes,
-             "Frame bytes without the check sequence: 64, 64-1514 (each in turn) or imix "
-             "(default 64). What testers call 64-1518 is 60-1514 here");
+             "Frame size as testers count it, with the 4-byte check sequence that no ring carries: "
+             "64, 64-1518 (each in turn) or imix (default 64)");
   add_parsed(app, "--rate", options.rate, parse_rate,
              "100kpps, 1.5Mpps, 1Gbit (of frame bytes), or none: as fast as it goes (default)");
   app->add_option("--count", options.count, "Frames to send (default: no limit)");
@@ -129,8 +129,8 @@ std::string complete(Raw& raw) {
   nic.max_frame = raw.mtu + 18;
   const std::uint32_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   if (largest > nic.max_frame) {
-    return "--size: a frame of " + std::to_string(largest) + " bytes needs --mtu " +
-           std::to_string(largest - 14);
+    return "--size: a frame of " + std::to_string(largest + kCheckSequenceBytes) +
+           " bytes needs --mtu " + std::to_string(largest - 14);
   }
   if (!nic.mergeable) nic.receive_buffer = std::max(nic.receive_buffer, nic.max_frame + 12);
   if (nic.receive_buffer % 64 != 0) nic.receive_buffer += 64 - nic.receive_buffer % 64;

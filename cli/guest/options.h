@@ -21,7 +21,7 @@ struct Options {
   NicOptions nic;
   MacKey mac = 0;
   MacKey destination = kBroadcast;
-  std::vector<std::uint32_t> sizes = {64};
+  std::vector<std::uint32_t> sizes = {60};  // without the check sequence
   Rate rate;
   std::uint64_t count = 0;                             // frames; 0: no limit
   absl::Duration duration = absl::InfiniteDuration();  // of sending, or of receiving

@@ -17,20 +17,23 @@ namespace {
 absl::string_view view(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::StatusOr<std::uint32_t> parse_size(absl::string_view text) {
+  constexpr std::uint32_t kSmallest = kMinFrameBytes + kCheckSequenceBytes;
+  constexpr std::uint32_t kLargest = kMaxFrameBytes + kCheckSequenceBytes;
   std::uint32_t size = 0;
-  if (!absl::SimpleAtoi(text, &size) || size < kMinFrameBytes || size > kMaxFrameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a frame size from ",
-                                                   kMinFrameBytes, " to ", kMaxFrameBytes));
+  if (!absl::SimpleAtoi(text, &size) || size < kSmallest || size > kLargest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is not a frame size from ", kSmallest, " to ", kLargest));
   }
-  return size;
+  return size - kCheckSequenceBytes;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::uint32_t>> parse_sizes(std::string_view text) {
-  // The "simple IMIX" of 7:4:1, spread so that each stretch of a few frames has about that mix.
+  // The "simple IMIX" of 7:4:1 of 64, 570 and 1518 bytes, spread so that each stretch of a few
+  // frames has about that mix.
   if (text == "imix")
-    return std::vector<std::uint32_t>{64, 570, 64, 64, 570, 64, 64, 570, 64, 1514, 64, 570};
+    return std::vector<std::uint32_t>{60, 566, 60, 60, 566, 60, 60, 566, 60, 1514, 60, 566};
   const std::vector<std::string> ends = absl::StrSplit(view(text), '-');
   if (ends.size() > 2) {
     return absl::InvalidArgumentError(

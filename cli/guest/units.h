@@ -16,10 +16,13 @@ namespace vswitch::guest {
 // virtio frames do not carry. Testers' "64" and "1518" are 60 and 1514 here.
 inline constexpr std::uint32_t kMinFrameBytes = 60;
 inline constexpr std::uint32_t kMaxFrameBytes = 65'535;
+// Testers count a frame with its check sequence, which no ring carries.
+inline constexpr std::uint32_t kCheckSequenceBytes = 4;
 
 // The sizes to send, one after the other, then again from the start.
-// "64": one size. "64-1514": each from 64 to 1514. "imix": 7 of 64, 4 of 570 and 1 of 1514 bytes,
-// mixed. Every size is from kMinFrameBytes to kMaxFrameBytes.
+// "64": one size. "64-1518": each from 64 to 1518. "imix": 7 of 64, 4 of 570 and 1 of 1518 bytes,
+// mixed. What is written counts the check sequence; what is returned does not: from kMinFrameBytes
+// to kMaxFrameBytes.
 absl::StatusOr<std::vector<std::uint32_t>> parse_sizes(std::string_view text);
 
 // How fast to send. Both 0: as fast as it goes.

@@ -9,7 +9,7 @@ from processes import ScenarioError, Workspace, wait_until
 from switch import Switch
 
 MAC = {"a": "02:00:00:00:00:0a", "b": "02:00:00:00:00:0b"}
-SIZES = ("64", "imix", "1514")
+SIZES = ("64", "imix", "1518")
 SECONDS_PER_SIZE = 2
 # Frames under way at a time: fewer than a ring has room for, so that none can be lost for want of a
 # buffer and any loss is the switch's fault.

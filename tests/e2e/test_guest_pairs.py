@@ -73,7 +73,7 @@ class GuestPairs(Scenario):
 
     def test_traffic_both_ways(self):
         self.create_ports("a", "b")
-        for size in ("64", "64-1514", "imix"):
+        for size in ("64", "64-1518", "imix"):
             self.both_ways(size=size)
         self.assert_nothing_dropped(self.switch, "a", "b")
 
@@ -113,7 +113,7 @@ class GuestPairs(Scenario):
         self.create_ports("a", "b")
         sink = self.guest("sink", "b", B, "--queue-size", "64").wait_ready()
         report = self.guest("generate", "a", A, "--dst-mac", B, "--wait-peer", "30s", "--duration",
-                            "2s", "--size", "1514").result()
+                            "2s", "--size", "1518").result()
         self.switch.wait_for_state("a", "LISTENING")
         received = sink.stop()
         self.assertEqual(0, received["damaged"])
@@ -136,7 +136,7 @@ class GuestPairs(Scenario):
                     ("--legacy", "--no-mergeable"): False}
         for mine, modern in variants.items():
             for other in variants:
-                report = self.ping("--size", "64-1514", "--window", "16", *mine, count=2000,
+                report = self.ping("--size", "64-1518", "--window", "16", *mine, count=2000,
                                    peer_flags=other)
                 self.assertEqual(modern, "VIRTIO_F_VERSION_1" in report["features"])
                 self.assertEqual("--no-mergeable" not in mine,
@@ -146,13 +146,13 @@ class GuestPairs(Scenario):
     def test_small_receive_buffers_are_merged(self):
         self.create_ports("a", "b", mtu=9000)
         flags = ["--mtu", "9000", "--buffer-size", "256"]
-        self.ping("--size", "60-9014", "--window", "4", *flags, count=8955, peer_flags=flags)
+        self.ping("--size", "64-9018", "--window", "4", *flags, count=8955, peer_flags=flags)
         self.assert_nothing_dropped(self.switch, "a", "b")
 
     def test_frame_bounds(self):
         self.create_ports("a", "b")
         sink = self.guest("sink", "b", B).wait_ready()
-        for size, arrives in ((1514, 10), (1515, 0)):
+        for size, arrives in ((1518, 10), (1519, 0)):
             before = self.switch.packets("b", "transmit")
             self.guest("generate", "a", A, "--dst-mac", B, "--wait-peer", "30s", "--count", "10",
                        "--size", size, "--mtu", "2000").result()

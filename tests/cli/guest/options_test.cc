@@ -62,7 +62,7 @@ TEST(Options, ReadsAWholeGenerate) {
   EXPECT_EQ(options.nic.socket, "/run/a.sock");
   EXPECT_EQ(options.mac, 0x020000000001U);
   EXPECT_EQ(options.destination, 0x020000000002U);
-  EXPECT_THAT(options.sizes, ElementsAre(64, 65, 66));
+  EXPECT_THAT(options.sizes, ElementsAre(60, 61, 62));
   EXPECT_DOUBLE_EQ(options.rate.frames_per_second, 1e6);
   EXPECT_EQ(options.count, 1000U);
   EXPECT_EQ(options.duration, absl::Seconds(5));
@@ -128,8 +128,8 @@ TEST(Options, WrongUsage) {
     more.insert(more.begin(), generate.begin(), generate.end());
     return error(more);
   };
-  EXPECT_THAT(with({"--size", "12"}), HasSubstr("60 to 65535"));
-  EXPECT_THAT(with({"--size", "64-9014"}), HasSubstr("--mtu 9000"));
+  EXPECT_THAT(with({"--size", "12"}), HasSubstr("64 to 65539"));
+  EXPECT_THAT(with({"--size", "64-9018"}), HasSubstr("--mtu 9000"));
   EXPECT_THAT(with({"--rate", "fast"}), HasSubstr("1.5Mpps"));
   EXPECT_THAT(with({"--duration", "-1s"}), HasSubstr("negative"));
   EXPECT_THAT(with({"--queue-size", "100"}), HasSubstr("power of two"));

@@ -12,26 +12,26 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(ParseSizes, OneSize) { EXPECT_THAT(*parse_sizes("64"), ElementsAre(64)); }
+TEST(ParseSizes, OneSize) { EXPECT_THAT(*parse_sizes("64"), ElementsAre(60)); }
 
 TEST(ParseSizes, ARangeIsEachSizeInTurn) {
-  EXPECT_THAT(*parse_sizes("60-63"), ElementsAre(60, 61, 62, 63));
-  EXPECT_EQ(parse_sizes("64-1514")->size(), 1451U);
+  EXPECT_THAT(*parse_sizes("64-67"), ElementsAre(60, 61, 62, 63));
+  EXPECT_EQ(parse_sizes("64-1518")->size(), 1455U);
 }
 
 TEST(ParseSizes, ImixIsSevenFourOne) {
   const auto sizes = *parse_sizes("imix");
-  EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 64U), 7);
-  EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 570U), 4);
+  EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 60U), 7);
+  EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 566U), 4);
   EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 1514U), 1);
 }
 
 TEST(ParseSizes, RefusesWhatIsNoSize) {
-  for (const char* text : {"", "59", "65536", "-64", "64-", "-", "100-64", "64-128-256", "big",
+  for (const char* text : {"", "63", "65540", "-64", "64-", "-", "100-64", "64-128-256", "big",
                            "64x", "18446744073709551680"}) {
     EXPECT_EQ(parse_sizes(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
-  EXPECT_THAT(std::string(parse_sizes("59").status().message()), HasSubstr("60 to 65535"));
+  EXPECT_THAT(std::string(parse_sizes("63").status().message()), HasSubstr("64 to 65539"));
 }
 
 TEST(ParseRate, FramesPerSecond) {
