@@ -35,22 +35,25 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::create() {
   return loop;
 }
 
-absl::Status EventLoop::add(int fd, std::uint32_t events, OnEvents on_events) {
+int EventLoop::control(int operation, int fd, std::uint32_t events, std::uint32_t generation) {
   epoll_event event{};
   event.events = events;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+  event.data.u64 = std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(fd);
+  return epoll_ctl(epoll_.get(), operation, fd, &event);
+}
+
+absl::Status EventLoop::add(int fd, std::uint32_t events, OnEvents on_events) {
+  if (control(EPOLL_CTL_ADD, fd, events, last_generation_ + 1) != 0) {
     return absl::ErrnoToStatus(errno, "epoll_ctl");
   }
-  watches_[fd] = std::make_shared<Watch>(Watch{std::move(on_events)});
+  watches_[fd] = std::make_shared<Watch>(Watch{std::move(on_events), ++last_generation_});
   return absl::OkStatus();
 }
 
 absl::Status EventLoop::modify(int fd, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+  const auto watch = watches_.find(fd);
+  if (watch == watches_.end()) return absl::NotFoundError("the descriptor is not watched");
+  if (control(EPOLL_CTL_MOD, fd, events, watch->second->generation) != 0) {
     return absl::ErrnoToStatus(errno, "epoll_ctl");
   }
   return absl::OkStatus();
@@ -109,11 +112,13 @@ void EventLoop::run() {
     const int ready = epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                    sleep_microseconds < 0 ? nullptr : &timeout, nullptr);
     for (int i = 0; i < ready; ++i) {
-      // Looked up anew: an earlier callback of this round may have removed it.
-      const auto watch = watches_.find(events[static_cast<std::size_t>(i)].data.fd);
-      if (watch == watches_.end()) continue;
+      // Looked up anew: an earlier callback of this round may have removed it, and closed it, and
+      // watched another descriptor that got its number.
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      const auto watch = watches_.find(static_cast<int>(event.data.u64 & 0xffffffff));
+      if (watch == watches_.end() || watch->second->generation != event.data.u64 >> 32) continue;
       const std::shared_ptr<Watch> keep = watch->second;
-      keep->on_events(events[static_cast<std::size_t>(i)].events);
+      keep->on_events(event.events);
     }
     run_posted();
     sleep_microseconds = after_round_ ? after_round_() : -1;

@@ -51,12 +51,16 @@ class EventLoop {
 
   struct Watch {
     OnEvents on_events;
+    // Tells the events of this watch from those of an earlier one with the same descriptor number.
+    std::uint32_t generation;
   };
+  int control(int operation, int fd, std::uint32_t events, std::uint32_t generation);
 
   UniqueFd epoll_;
   UniqueFd wake_;
   UniqueFd timer_;
   std::unordered_map<int, std::shared_ptr<Watch>> watches_;
+  std::uint32_t last_generation_ = 0;
   std::function<std::int64_t()> after_round_;
 
   std::mutex mutex_;  // guards posted_ and closed_
