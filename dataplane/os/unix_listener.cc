@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -90,7 +91,19 @@ absl::StatusOr<UnixListener> UnixListener::listen(const std::string& path, mode_
   return listener;
 }
 
-UnixListener::~UnixListener() {
+UnixListener& UnixListener::operator=(UnixListener&& other) noexcept {
+  if (this != &other) {
+    remove_path();
+    socket_ = std::move(other.socket_);
+    path_ = std::move(other.path_);
+    device_ = other.device_;
+    inode_ = other.inode_;
+  }
+  return *this;
+}
+
+// While the socket is open, so that nothing else can have got its inode number.
+void UnixListener::remove_path() {
   if (!socket_.valid()) return;
   struct stat entry {};
   if (lstat(path_.c_str(), &entry) == 0 && entry.st_dev == device_ && entry.st_ino == inode_) {

@@ -21,9 +21,9 @@ class UnixListener {
   static absl::StatusOr<UnixListener> listen(const std::string& path, mode_t mode);
 
   UnixListener(UnixListener&&) = default;
-  UnixListener& operator=(UnixListener&&) = default;
+  UnixListener& operator=(UnixListener&& other) noexcept;
   // Closes, and removes the path if it is still this socket.
-  ~UnixListener();
+  ~UnixListener() { remove_path(); }
 
   int fd() const { return socket_.get(); }
   // The next connection (non-blocking, close-on-exec); UNAVAILABLE when there is none.
@@ -31,6 +31,7 @@ class UnixListener {
 
  private:
   UnixListener() = default;
+  void remove_path();
 
   UniqueFd socket_;
   std::string path_;
