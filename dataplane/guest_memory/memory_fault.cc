@@ -22,8 +22,12 @@ struct sigaction previous_action;
 bool replace_vanished_mapping(std::uintptr_t address) {
   for (ProtectedMapping* mapping = mappings.load(std::memory_order_acquire); mapping != nullptr;
        mapping = mapping->next) {
+    // Acquire on all three: begin and end are loaded between the two loads of the version. The
+    // mapping that was accessed is not being changed, so one that is changing is not it.
+    const std::uint64_t version = mapping->version.load(std::memory_order_acquire);
+    const std::uintptr_t begin = mapping->begin.load(std::memory_order_acquire);
     const std::uintptr_t end = mapping->end.load(std::memory_order_acquire);
-    const std::uintptr_t begin = mapping->begin.load(std::memory_order_relaxed);
+    if ((version & 1) != 0 || mapping->version.load(std::memory_order_relaxed) != version) continue;
     if (end == 0 || address < begin || address >= end) continue;
     void* const base = reinterpret_cast<void*>(begin);
     if (mmap(base, end - begin, PROT_READ | PROT_WRITE,
@@ -39,19 +43,32 @@ bool replace_vanished_mapping(std::uintptr_t address) {
   return false;
 }
 
+// With mappings_mutex held.
+void set_range(ProtectedMapping& mapping, std::uintptr_t begin, std::uintptr_t end) {
+  const std::uint64_t version = mapping.version.load(std::memory_order_relaxed);
+  mapping.version.store(version + 1, std::memory_order_relaxed);
+  // Release: whoever sees a new bound sees the odd version or a later one.
+  mapping.begin.store(begin, std::memory_order_release);
+  mapping.end.store(end, std::memory_order_release);
+  mapping.version.store(version + 2, std::memory_order_release);
+}
+
 void handle_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  const bool ours = info->si_code > 0 &&
-                    replace_vanished_mapping(reinterpret_cast<std::uintptr_t>(info->si_addr));
+  const bool sent = info->si_code <= 0;  // by kill() and its kin: no access failed
+  const bool ours =
+      !sent && replace_vanished_mapping(reinterpret_cast<std::uintptr_t>(info->si_addr));
   errno = saved_errno;
   if (ours) return;
   if ((previous_action.sa_flags & SA_SIGINFO) != 0 && previous_action.sa_sigaction != nullptr) {
     previous_action.sa_sigaction(signal, info, context);
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     previous_action.sa_handler(signal);
-  } else {
-    // Not ours and nobody else's: the repeated access ends the process as it would have anyway.
+  } else if (!sent || previous_action.sa_handler == SIG_DFL) {
+    // Not ours and nobody else's: the repeated access ends the process as it would have anyway. A
+    // signal that was sent has no access to repeat.
     std::signal(signal, SIG_DFL);
+    if (sent) raise(signal);
   }
 }
 
@@ -86,9 +103,7 @@ ProtectedMapping* protect_mapping(void* base, std::size_t length) {
   if (!recycled) mapping = new ProtectedMapping;
   const auto begin = reinterpret_cast<std::uintptr_t>(base);
   mapping->vanished.store(false, std::memory_order_relaxed);
-  mapping->begin.store(begin, std::memory_order_relaxed);
-  // Release: a handler that sees the end sees the beginning that goes with it.
-  mapping->end.store(begin + length, std::memory_order_release);
+  set_range(*mapping, begin, begin + length);
   if (!recycled) {
     mapping->next = mappings.load(std::memory_order_relaxed);
     mappings.store(mapping, std::memory_order_release);
@@ -98,7 +113,7 @@ ProtectedMapping* protect_mapping(void* base, std::size_t length) {
 
 void unprotect_mapping(ProtectedMapping* mapping) {
   const std::lock_guard lock(mappings_mutex);
-  mapping->end.store(0, std::memory_order_release);
+  set_range(*mapping, 0, 0);
 }
 
 }  // namespace vswitch

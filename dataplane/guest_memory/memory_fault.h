@@ -25,6 +25,9 @@ int memory_fault_event();
 // A mapping under protection. Entries are recycled, never freed: the signal handler may look at
 // them at any time.
 struct ProtectedMapping {
+  // Odd while begin and end are changed: the handler must not take the beginning of one mapping and
+  // the end of another for a range.
+  std::atomic<std::uint64_t> version{0};
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};  // 0: not in use
   std::atomic<bool> vanished{false};
