@@ -1,5 +1,6 @@
 #include "dataplane/port/vhost_user_port.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::string_view kRoom = "port";
 constexpr mode_t kSocketMode = 0660;
+constexpr const char* kVanished = "the front-end took away memory that it shares";
 // From the guest's side, as the specification numbers them.
 constexpr unsigned kReceiveRing = 0;
 constexpr unsigned kTransmitRing = 1;
@@ -42,6 +44,11 @@ std::optional<virtq::SplitRing> locate(const GuestMemory& memory, const vhost_us
   return virtq::SplitRing{reinterpret_cast<virtq::Descriptor*>(descriptors),
                           reinterpret_cast<virtq::RingHeader*>(available),
                           reinterpret_cast<virtq::RingHeader*>(used), vring.size};
+}
+
+bool hung_up(int socket) {
+  pollfd events{socket, 0, 0};
+  return poll(&events, 1, 0) == 1 && (events.revents & POLLHUP) != 0;
 }
 
 DirectionCounters sum(const QueueCounters* counters, unsigned workers) {
@@ -110,6 +117,12 @@ void VhostUserPort::watch_listener(bool on) {
 }
 
 void VhostUserPort::accept_connections() {
+  if (session_ && hung_up(session_->fd())) {
+    // Most likely the same front-end, back before its old connection was seen to end. It waits in
+    // the backlog until end_session() is done.
+    watch_listener(false);
+    return;
+  }
   absl::StatusOr<UniqueFd> connection = listener_->accept();
   if (!connection.ok()) {
     if (!absl::IsUnavailable(connection.status())) {
@@ -201,6 +214,12 @@ bool VhostUserPort::start_ring(unsigned index) {
       state.memory == nullptr) {
     return false;
   }
+  if (state.memory->vanished()) {
+    // What stands in for it is ours alone: the ring would run and reach nobody.
+    ring.quarantined = true;
+    ring.trouble = kVanished;
+    return false;
+  }
   const std::optional<virtq::SplitRing> layout = locate(*state.memory, vring);
   if (!layout) {
     ring.trouble = absl::StrCat("ring ", index, " lies outside the shared memory");
@@ -273,7 +292,7 @@ void VhostUserPort::check_health() {
     for (unsigned i = 0; i < kRings; ++i) {
       if (!rings_[i].quarantined) mask |= std::uint64_t{1} << i;
     }
-    if (mask != 0) quarantine(mask, "the front-end took away memory that it shares");
+    if (mask != 0) quarantine(mask, kVanished);
   }
   for (unsigned i = 0; i < kRings; ++i) {
     if (!rings_[i].attached || rings_[i].queue->broken() == virtq::BrokenRing::kNone) continue;
