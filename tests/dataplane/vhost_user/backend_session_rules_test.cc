@@ -204,7 +204,6 @@ TEST_F(Rules, MemoryTableCounts) {
   expect_refused("a byte too few", message(kSetMemTable, one.substr(0, one.size() - 1)), {fd});
 }
 
-// A refused table leaves the old one in place for as long as the connection lasts, and no mapping.
 TEST_F(Rules, PayloadSizes) {
   expect_refused("GET_FEATURES", message(kGetFeatures, u64(0)));
   expect_refused("SET_FEATURES", message(kSetFeatures, u32(0)));
