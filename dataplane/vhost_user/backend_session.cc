@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dataplane/os/eventfd.h"
+#include "dataplane/os/log.h"
 #include "dataplane/virtq/features.h"
 #include "dataplane/virtq/split_layout.h"
 
@@ -91,6 +92,7 @@ void BackendSession::process() {
 void BackendSession::handle(Message message) {
   request_ = message.request;
   last_request_ = request_name(message.request);
+  log_debug("vhost-user", "message connection=", channel_.fd(), " request=", last_request_);
   wants_acknowledgement_ =
       message.needs_reply() && (state_.protocol_features & kProtocolReplyAck) != 0;
   replied_ = false;
