@@ -204,6 +204,18 @@ TEST_F(Rules, MemoryTableCounts) {
   expect_refused("a byte too few", message(kSetMemTable, one.substr(0, one.size() - 1)), {fd});
 }
 
+// A refused table leaves the old one in place until the connection is closed.
+TEST_F(Rules, ARefusedTableChangesNothing) {
+  const UniqueFd memory = make_memory(8192);
+  tell(memory_table_message({{0, 4096, 0x10000}}), {memory.get()});
+  const auto before = session->state().memory;
+  ASSERT_NE(before, nullptr);
+  tell(memory_table_message({{0, 4096, 0x10000}, {4096, 8192, 0x20000, 4096}}),
+       {memory.get(), memory.get()});
+  EXPECT_EQ(session->state().memory, before);
+  expect_violation();
+}
+
 TEST_F(Rules, PayloadSizes) {
   expect_refused("GET_FEATURES", message(kGetFeatures, u64(0)));
   expect_refused("SET_FEATURES", message(kSetFeatures, u32(0)));
