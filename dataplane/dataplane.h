@@ -67,6 +67,8 @@ enum class PortState {
 };
 std::string_view port_state_name(PortState state);  // "Listening", ...
 
+// A frame read from a guest counts once as received: as a packet, or as dropped for one reason. For
+// each output it is meant for it then counts once as transmitted: as a packet, or as dropped.
 struct DirectionCounters {
   std::uint64_t packets = 0;
   std::uint64_t bytes = 0;  // Ethernet frame bytes, without FCS and virtio-net header

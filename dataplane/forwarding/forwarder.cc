@@ -15,8 +15,11 @@ bool fits(const Frame& frame, std::uint32_t max_frame_bytes) {
 
 }  // namespace
 
-inline std::uint16_t Forwarder::classify(const Topology& topology, const Topology::Input& input,
-                                         const Frame& frame, QueueCounters& counters) {
+[[gnu::always_inline]] inline std::uint16_t Forwarder::classify(const Topology& topology,
+                                                                const Topology::Input& input,
+                                                                const Frame& frame,
+                                                                QueueCounters& counters,
+                                                                Memory& memory) const {
   const auto drop = [&](DropReason reason) {
     counters.drop(reason);
     return kDropped;
@@ -27,49 +30,57 @@ inline std::uint16_t Forwarder::classify(const Topology& topology, const Topolog
   if (!fits(frame, input.max_frame_bytes)) [[unlikely]] {
     return drop(DropReason::kOversize);
   }
-  const Topology::Bridge& bridge = topology.bridges[input.bridge];
-  const FdbKey source = fdb_key(0, load_mac(frame.header + 6));
-  if (source != last_source_) {
+  // The private header has room behind a short frame, so that wide loads are in bounds.
+  const FdbKey source = fdb_key(0, load_mac_wide(frame.header + 6));
+  if (source != memory.source) {
     if (source == 0 || is_group(source)) return drop(DropReason::kInvalidSource);
-    bridge.fdb->learn(source, {input.output, topology.outputs[input.output].generation},
-                      now_seconds_.load(std::memory_order_relaxed));
-    last_source_ = source;
+    topology.bridges[input.bridge].fdb->learn(
+        source, {input.output, topology.outputs[input.output].generation},
+        now_seconds_.load(std::memory_order_relaxed));
+    memory.source = source;
   }
-  const FdbKey destination = fdb_key(0, load_mac(frame.header));
-  if (destination == last_destination_) {
-    // A verdict that drops must count each time, so only others are remembered.
-    return last_verdict_;
-  }
+  const auto flood = [&] {
+    return memory.has_others ? kFlooded : drop(DropReason::kNoDestination);
+  };
+  const FdbKey destination = fdb_key(0, load_mac_wide(frame.header));
+  // A verdict that drops must count each time, so only others are remembered.
+  if (destination == memory.destination) return memory.verdict;
   if (is_group(destination)) {
-    return is_reserved_group(destination) ? drop(DropReason::kReservedDestination) : kFlooded;
+    return is_reserved_group(destination) ? drop(DropReason::kReservedDestination) : flood();
   }
   Location location;
-  std::uint16_t verdict = kFlooded;
   // A worker with a newer snapshot may have learned from a port that this one does not know yet.
-  if (bridge.fdb->lookup(destination, location) && location.output < topology.outputs.size()) {
+  if (topology.bridges[input.bridge].fdb->lookup(destination, location) &&
+      location.output < topology.outputs.size()) {
     const Topology::Output& output = topology.outputs[location.output];
     if (output.generation == location.generation && output.counters != nullptr) {
       if (location.output == input.output) return drop(DropReason::kSamePort);
-      verdict = location.output;
+      memory.destination = destination;
+      memory.verdict = location.output;
+      return location.output;
     }
   }
-  last_destination_ = destination;
-  last_verdict_ = verdict;
-  return verdict;
+  return flood();
 }
 
 bool Forwarder::classify_burst(const Topology& topology, const Topology::Input& input,
                                QueueCounters& counters) {
-  last_source_ = kNoKey;
-  last_destination_ = kNoKey;
+  Memory memory;
+  for (const std::uint16_t output : topology.bridges[input.bridge].outputs) {
+    if (output != input.output) {
+      memory.has_others = true;
+      break;
+    }
+  }
   bool any_flooded = false;
   std::uint64_t packets = 0;
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < burst_.count; ++i) {
     const Frame& frame = burst_.frames[i];
-    destinations_[i] = classify(topology, input, frame, counters);
-    any_flooded |= destinations_[i] == kFlooded;
-    if (destinations_[i] == kDropped) continue;
+    const std::uint16_t verdict = classify(topology, input, frame, counters, memory);
+    destinations_[i] = verdict;
+    any_flooded |= verdict == kFlooded;
+    if (verdict == kDropped) continue;
     ++packets;
     bytes += frame.bytes();
   }
@@ -122,16 +133,8 @@ void Forwarder::deliver(const Topology& topology, std::uint16_t output, bool and
 }
 
 void Forwarder::deliver_flooded(const Topology& topology, const Topology::Input& input) {
-  bool delivered = false;
   for (const std::uint16_t output : topology.bridges[input.bridge].outputs) {
-    if (output == input.output) continue;
-    deliver(topology, output, true);
-    delivered = true;
-  }
-  if (delivered) return;
-  QueueCounters& counters = input.counters[worker_];
-  for (std::uint32_t i = 0; i < burst_.count; ++i) {
-    if (destinations_[i] == kFlooded) counters.drop(DropReason::kNoDestination);
+    if (output != input.output) deliver(topology, output, true);
   }
 }
 

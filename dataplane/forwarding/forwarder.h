@@ -27,8 +27,17 @@ class Forwarder {
   // Equal to no key that a frame can have, not even one of the zero address.
   static constexpr FdbKey kNoKey = ~FdbKey{0};
 
+  // What the previous frame of a burst says of the next: the same source need not be learned again,
+  // and the same destination not be looked up.
+  struct Memory {
+    FdbKey source = kNoKey;
+    FdbKey destination = kNoKey;
+    std::uint16_t verdict = kDropped;
+    bool has_others = false;  // the bridge has a port up that is not the input's
+  };
+
   std::uint16_t classify(const Topology& topology, const Topology::Input& input, const Frame& frame,
-                         QueueCounters& counters);
+                         QueueCounters& counters, Memory& memory) const;
   // Decides every frame of the burst; true if some are flooded.
   bool classify_burst(const Topology& topology, const Topology::Input& input,
                       QueueCounters& counters);
@@ -40,11 +49,6 @@ class Forwarder {
   const std::atomic<std::uint32_t>& now_seconds_;
   FrameBurst burst_;
   std::array<std::uint16_t, kBurstFrames> destinations_{};
-  // Of the previous frame of this burst: the same source need not be learned again, and the same
-  // destination not be looked up.
-  FdbKey last_source_ = kNoKey;
-  FdbKey last_destination_ = kNoKey;
-  std::uint16_t last_verdict_ = kDropped;
 };
 
 }  // namespace vswitch::forwarding

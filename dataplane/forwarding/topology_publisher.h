@@ -51,6 +51,12 @@ class TopologyPublisher {
   // Asks for a new snapshot. `released` runs when no worker uses any older one.
   void request(Released released = nullptr);
 
+  // Publishes what was requested now, without waiting for the end of the round: for a change that is
+  // about to be acknowledged. Runs no continuation.
+  void publish_now() {
+    if (requested_) publish();
+  }
+
   // At the end of each loop round: publishes what was requested, runs continuations that are due.
   // Returns how long the loop may sleep, in microseconds; negative: nothing is under way.
   std::int64_t advance();

@@ -86,6 +86,9 @@ class Translator {
 
   enum class Result { kOk, kUnmapped, kArenaFull };
 
+  // The region of the last hit; empty at first. A range within it needs no further look.
+  const Region& recent() const { return hit_; }
+
   // Appends the host segments of [address, address + length): one, or several where the range
   // crosses regions that adjoin in guest addresses. Every byte is checked; zero bytes need no
   // address and give no segment. After a failure the arena may hold the pieces found before it.

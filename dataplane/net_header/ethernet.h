@@ -29,6 +29,13 @@ constexpr bool is_group(MacKey mac) { return (mac >> 40 & 1) != 0; }
 // 01-80-C2-00-00-00 to 0F: addresses that a bridge never forwards (IEEE 802.1Q, table 8-1).
 constexpr bool is_reserved_group(MacKey mac) { return (mac & ~MacKey{0xf}) == 0x0180c2000000; }
 
+// The same from a place where 8 bytes can be read: one load instead of two.
+inline MacKey load_mac_wide(const std::byte* bytes) {
+  std::uint64_t raw = 0;
+  std::memcpy(&raw, bytes, 8);
+  return __builtin_bswap64(raw) >> 16;
+}
+
 inline std::uint16_t load_ether_type(const std::byte* bytes) {
   std::uint16_t raw = 0;
   std::memcpy(&raw, bytes, 2);

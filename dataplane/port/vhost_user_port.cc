@@ -83,24 +83,26 @@ VhostUserPort::~VhostUserPort() {
 }
 
 absl::Status VhostUserPort::listen(bool keep_trying) {
+  absl::Status status;
   absl::StatusOr<UnixListener> listener = UnixListener::listen(kind_.socket_path, kSocketMode);
   if (listener.ok()) {
     listener_ = *std::move(listener);
-    listen_error_.clear();
     watch_listener(true);
     if (!listener_watched_) {
       listener_.reset();
-      return absl::ResourceExhaustedError("too many file descriptors are being watched");
+      status = absl::ResourceExhaustedError("too many file descriptors are being watched");
     }
-  } else if (keep_trying) {
-    if (listen_error_.empty()) {
-      log_warning(kRoom, "cannot listen, trying again port=", config_.id,
-                  " reason=", std::string(listener.status().message()));
-    }
-    listen_error_ = std::string(listener.status().message());
+  } else {
+    status = listener.status();
   }
+  if (!status.ok() && !keep_trying) return status;
+  if (!status.ok() && listen_error_.empty()) {
+    log_warning(kRoom, "cannot listen, trying again port=", config_.id,
+                " reason=", std::string(status.message()));
+  }
+  listen_error_ = std::string(status.message());
   update_state();
-  return listener.status();
+  return status;
 }
 
 void VhostUserPort::watch_listener(bool on) {
@@ -199,7 +201,11 @@ void VhostUserPort::rings_changed() {
   for (unsigned i = 0; i < kRings; ++i) {
     if (!rings_[i].queue) changed |= start_ring(i);
   }
-  if (changed) services_.publisher.request();
+  if (changed) {
+    // Before the front-end gets its answer and sends.
+    services_.publisher.request();
+    services_.publisher.publish_now();
+  }
   update_state();
 }
 
@@ -329,8 +335,10 @@ void VhostUserPort::tick() {
     accept_later_ = false;
     if (!session_ || !session_->closed()) watch_listener(true);
   }
-  if (!session_ || session_->closed() || !session_->peer_owes_bytes()) {
+  if (!session_ || session_->closed() || !session_->peer_owes_bytes() ||
+      session_->messages() != last_messages_) {
     owed_seconds_ = 0;
+    if (session_) last_messages_ = session_->messages();
   } else if (++owed_seconds_ > kMessageSeconds) {
     ended(absl::DeadlineExceededError(
         absl::StrCat("the front-end stopped inside a message after ", session_->last_request())));

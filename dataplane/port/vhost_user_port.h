@@ -72,7 +72,8 @@ class VhostUserPort : public Port, private vhost_user::BackendSession::Delegate 
   std::string listen_error_;
   std::shared_ptr<vhost_user::BackendSession> session_;
   bool session_watched_ = false;
-  int owed_seconds_ = 0;
+  int owed_seconds_ = 0;             // ticks that found the peer inside the same message
+  std::uint64_t last_messages_ = 0;  // BackendSession::messages() at the last tick
   bool shutting_down_ = false;
   std::array<Ring, kRings> rings_;
   unsigned retiring_ = 0;  // quiesce() calls whose grace period is not over

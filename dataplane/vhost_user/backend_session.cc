@@ -90,6 +90,7 @@ void BackendSession::process() {
 }
 
 void BackendSession::handle(Message message) {
+  ++messages_;
   request_ = message.request;
   last_request_ = request_name(message.request);
   log_debug("vhost-user", "message connection=", channel_.fd(), " request=", last_request_);

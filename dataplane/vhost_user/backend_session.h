@@ -76,6 +76,8 @@ class BackendSession : public std::enable_shared_from_this<BackendSession> {
   const SessionState& state() const { return state_; }
   // A peer is on the clock only inside a half-received message or with a reply it does not read.
   bool peer_owes_bytes() const { return channel_.inside_message() || channel_.wants_write(); }
+  // Messages handled so far.
+  std::uint64_t messages() const { return messages_; }
   // What was handled last, for people: "SET_FEATURES", or "nothing yet".
   std::string last_request() const { return last_request_; }
 
@@ -118,6 +120,7 @@ class BackendSession : public std::enable_shared_from_this<BackendSession> {
   Request request_{};
   bool wants_acknowledgement_ = false;
   bool replied_ = false;
+  std::uint64_t messages_ = 0;
   std::string last_request_ = "nothing yet";
 };
 

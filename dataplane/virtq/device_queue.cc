@@ -68,6 +68,22 @@ BasicDeviceQueue<DeviceEnd>::BasicDeviceQueue(DeviceEnd end,
   end_.suppress_kicks();
 }
 
+template <typename DeviceEnd>
+[[gnu::always_inline]] inline bool BasicDeviceQueue<DeviceEnd>::place_frame(
+    const Segment* segments, std::uint32_t chain_bytes, Frame& frame,
+    QueueCounters& counters) const {
+  if (chain_bytes <= net_header_bytes_) [[unlikely]] {
+    counters.drop(DropReason::kHeaderTooShort);
+    return false;
+  }
+  const std::byte* const start = segments->data + net_header_bytes_;
+  prefetch_for_read(start);
+  if (chain_bytes > kCacheLineBytes) prefetch_for_read(start + kCacheLineBytes);
+  frame.payload = segments;
+  frame.payload_bytes = chain_bytes - net_header_bytes_;
+  return true;
+}
+
 // Two passes over the burst: the first turns descriptors into segments and asks for the first lines
 // of the frames, the second copies the headers once those lines have arrived.
 template <typename DeviceEnd>
@@ -77,13 +93,23 @@ std::uint32_t BasicDeviceQueue<DeviceEnd>::read(FrameBurst& burst, QueueCounters
   const std::uint32_t available = end_.peek(kBurstFrames);
   if (available == 0) return 0;
   const std::uint32_t walked = end_.descriptors_walked();
+  Frame* const frames = burst.frames.data();
   std::uint32_t good = 0;
-  std::uint32_t bytes = 0;
-  for (std::uint32_t i = 0; i < available; ++i) {
-    if (arena_.count >= kPollSegments || bytes >= kPollBytes ||
-        end_.descriptors_walked() - walked >= kPollDescriptors) [[unlikely]] {
-      break;
+  std::uint64_t bytes = 0;
+  while (used_count_ < available && arena_.count < kPollSegments && bytes < kPollBytes &&
+         end_.descriptors_walked() - walked < kPollDescriptors) {
+    const Segment* const segments = arena_.data + arena_.count;
+    const std::uint32_t simple = end_.template fetch_simple<Access::kReadable>(
+        translator_.recent(), available - used_count_, kPollBytes - bytes,
+        arena_.data + arena_.count, used_.data() + used_count_);
+    for (std::uint32_t i = 0; i < simple; ++i) {
+      bytes += segments[i].length;
+      good += place_frame(segments + i, segments[i].length, frames[good], counters);
     }
+    arena_.count += simple;
+    used_count_ += simple;
+    if (used_count_ == available || bytes >= kPollBytes) break;
+
     Chain chain;
     const Fetch fetched = end_.template fetch<Access::kReadable>(translator_, arena_, chain);
     if (fetched == Fetch::kBroken || fetched == Fetch::kEmpty) [[unlikely]] {
@@ -94,19 +120,10 @@ std::uint32_t BasicDeviceQueue<DeviceEnd>::read(FrameBurst& burst, QueueCounters
       counters.drop(chain.reason);
       continue;
     }
-    if (chain.bytes <= net_header_bytes_) [[unlikely]] {
-      counters.drop(DropReason::kHeaderTooShort);
-      continue;
-    }
-    const std::byte* const frame_start = chain.segments->data + net_header_bytes_;
-    prefetch_for_read(frame_start);
-    if (chain.bytes > kCacheLineBytes) prefetch_for_read(frame_start + kCacheLineBytes);
-    Frame& frame = burst.frames[good++];
-    frame.payload = chain.segments;
-    frame.payload_bytes = chain.bytes - net_header_bytes_;
-    bytes += std::min(frame.payload_bytes, kPollBytes);
+    bytes += chain.bytes;
+    good += place_frame(chain.segments, chain.bytes, frames[good], counters);
   }
-  for (std::uint32_t i = 0; i < good; ++i) make_frame(burst.frames[i], burst.header_of(i));
+  for (std::uint32_t i = 0; i < good; ++i) make_frame(frames[i], burst.header_of(i));
   burst.count = good;
   return used_count_;
 }
@@ -157,14 +174,7 @@ template <typename DeviceEnd>
 bool BasicDeviceQueue<DeviceEnd>::reserve(std::uint32_t frame_bytes, Reservation& reservation,
                                           QueueCounters& counters) {
   Chain chain;
-  const Fetch fetched = fetch_buffer(chain);
-  return reserve_from(fetched, chain, frame_bytes, reservation, counters);
-}
-
-template <typename DeviceEnd>
-bool BasicDeviceQueue<DeviceEnd>::reserve_from(Fetch fetched, Chain chain,
-                                               std::uint32_t frame_bytes, Reservation& reservation,
-                                               QueueCounters& counters) {
+  Fetch fetched = fetch_buffer(chain);
   std::uint32_t missing = frame_bytes + net_header_bytes_;
   std::uint16_t taken = 0;  // good chains taken for this frame, the last ones in used_
   Segment* first_segment = chain.segments;
@@ -251,6 +261,34 @@ void BasicDeviceQueue<DeviceEnd>::commit() {
   release();
 }
 
+template <typename DeviceEnd>
+[[gnu::always_inline]] inline std::uint32_t BasicDeviceQueue<DeviceEnd>::reserve_simple(
+    const Frame* const* frames, std::uint32_t count, Reservation* reservations) {
+  const auto room = static_cast<std::uint32_t>(used_.size()) - used_count_;
+  Segment* const segments = arena_.data + arena_.count;
+  UsedElement* const elements = used_.data() + used_count_;
+  const std::uint32_t fetched = end_.template fetch_simple<Access::kWritable>(
+      translator_.recent(), std::min(count, room), ~std::uint64_t{0}, segments, elements);
+  std::uint32_t reserved = 0;
+  for (; reserved < fetched; ++reserved) {
+    const std::uint32_t needed = frames[reserved]->bytes() + net_header_bytes_;
+    Segment& segment = segments[reserved];
+    if (segment.length < needed) [[unlikely]] {
+      break;
+    }
+    elements[reserved].length = needed;
+    reservations[reserved] = {&segment, 1, 1};
+    // The header's line is read before it is (perhaps) written; a large frame's next line is only
+    // written.
+    prefetch_for_read(segment.data);
+    if (needed > kCacheLineBytes) prefetch_for_write(segment.data + kCacheLineBytes);
+  }
+  if (reserved != fetched) end_.rewind(static_cast<std::uint16_t>(fetched - reserved));
+  arena_.count += reserved;
+  used_count_ += reserved;
+  return reserved;
+}
+
 // Like read(), two passes: buffers are taken for all frames and their first lines asked for, then
 // they are filled. More than one round only if the guest's buffers are very fragmented.
 template <typename DeviceEnd>
@@ -266,25 +304,19 @@ void BasicDeviceQueue<DeviceEnd>::write(const Frame* const* frames, std::uint32_
     arena_.count = 0;
     end_.peek(count - next);
     std::uint32_t reserved = 0;
-    for (; next < count && reserved < kBurstFrames && arena_.count < kPollSegments; ++next) {
-      const Frame& frame = *frames[next];
-      Reservation& reservation = reservations[reserved];
-      const std::uint32_t needed = frame.bytes() + net_header_bytes_;
-      Chain chain;
-      const Fetch fetched = fetch_buffer(chain);
-      if (fetched == Fetch::kReady && chain.bytes >= needed) [[likely]] {
-        used_[used_count_++] = {chain.id, needed};
-        reservation = {chain.segments, chain.segment_count, 1};
-      } else if (!reserve_from(fetched, chain, frame.bytes(), reservation, counters)) {
+    while (next < count && reserved < kBurstFrames && arena_.count < kPollSegments) {
+      const std::uint32_t simple =
+          reserve_simple(frames + next, std::min(count - next, kBurstFrames - reserved),
+                         reservations.data() + reserved);
+      for (std::uint32_t i = 0; i < simple; ++i) reserved_frames[reserved++] = frames[next++];
+      if (next == count || reserved == kBurstFrames) break;
+
+      const Frame& frame = *frames[next++];
+      if (!reserve(frame.bytes(), reservations[reserved], counters)) {
         counters.drop(DropReason::kNoRxBuffer);
         continue;
       }
-      // The header's line is read before it is (perhaps) written; a large frame's next line is
-      // only written.
-      prefetch_for_read(reservation.segments->data);
-      if (frame.bytes() > kCacheLineBytes) {
-        prefetch_for_write(reservation.segments->data + kCacheLineBytes);
-      }
+      prefetch_for_read(reservations[reserved].segments->data);
       reserved_frames[reserved++] = &frame;
     }
     for (std::uint32_t i = 0; i < reserved; ++i) {

@@ -71,11 +71,15 @@ class BasicDeviceQueue {
   const DeviceEnd& end() const { return end_; }
 
  private:
+  // The first half of a frame: where it lies. False, and counted, if there is none in the chain.
+  bool place_frame(const Segment* segments, std::uint32_t chain_bytes, Frame& frame,
+                   QueueCounters& counters) const;
+  // The second half: the private header.
   void make_frame(Frame& frame, std::byte* header) const;
   Fetch fetch_buffer(Chain& chain);
-  // reserve(), given what the first fetch said.
-  bool reserve_from(Fetch fetched, Chain chain, std::uint32_t frame_bytes, Reservation& reservation,
-                    QueueCounters& counters);
+  // reserve() for as many of `frames`, from the first on, as fit into one simple buffer each.
+  std::uint32_t reserve_simple(const Frame* const* frames, std::uint32_t count,
+                               Reservation* reservations);
   void fill_scattered(const Reservation& reservation, const Frame& frame) const;
 
   DeviceEnd end_;
