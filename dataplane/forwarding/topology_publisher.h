@@ -51,8 +51,8 @@ class TopologyPublisher {
   // Asks for a new snapshot. `released` runs when no worker uses any older one.
   void request(Released released = nullptr);
 
-  // Publishes what was requested now, without waiting for the end of the round: for a change that is
-  // about to be acknowledged. Runs no continuation.
+  // Publishes what was requested now, without waiting for the end of the round: for a change that
+  // is about to be acknowledged. Runs no continuation.
   void publish_now() {
     if (requested_) publish();
   }

@@ -310,7 +310,8 @@ absl::StatusOr<std::vector<FdbEntry>> Runtime::fdb(absl::Time deadline) {
   return ask<std::vector<FdbEntry>>(deadline, [this] {
     std::vector<FdbEntry> list;
     const std::uint32_t now = now_seconds_.load(std::memory_order_relaxed);
-    for (const auto& [id, bridge] : bridges_) {
+    for (const auto& [bridge_id, bridge] : bridges_) {
+      const std::string& id = bridge_id;  // clang 14 captures no structured bindings
       bridge.fdb->for_each(
           [&](forwarding::FdbKey key, forwarding::Location location, std::uint32_t seen) {
             const OutputSlot& slot = outputs_[location.output];

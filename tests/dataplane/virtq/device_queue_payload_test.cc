@@ -5,7 +5,6 @@
 namespace vswitch::testing {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 
 class PayloadTest : public DeviceQueueTest {

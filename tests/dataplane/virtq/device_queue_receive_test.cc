@@ -7,7 +7,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using virtq::BrokenRing;
 
 // 5.1.6: flags, gso_type, le16 hdr_len, gso_size, csum_start, csum_offset, then num_buffers.
