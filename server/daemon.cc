@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "control/controller.h"
 #include "control/error.h"
 #include "control/store.h"
@@ -53,9 +55,13 @@ int wait_for(const sigset_t& signals) {
   return number;
 }
 
-void exit_on_second_signal() {
-  std::thread([] {
-    wait_for(stop_signals());
+// For whoever runs out of patience with a stop. Signals in the first second are the same request:
+// some supervisors send theirs to the process and to its group.
+void exit_on_later_signal() {
+  std::thread([stopping_since = absl::Now()] {
+    do {
+      wait_for(stop_signals());
+    } while (absl::Now() - stopping_since < absl::Seconds(1));
     log_warning("server", "second signal, stopping at once");
     ::_exit(1);
   }).detach();
@@ -124,7 +130,7 @@ absl::Status run_daemon(const Flags& flags) {
 
   const int signal_number = wait_for(all_signals());
   if (signal_number != kStartFailed) log_info("server", "stopping signal=", signal_number);
-  exit_on_second_signal();
+  exit_on_later_signal();
   (*api_server)->set_serving(false);
   controller.stop();
   (*api_server)->stop(kStopGrace);

@@ -7,8 +7,8 @@
 namespace vswitch::server {
 
 // Starts everything, runs until SIGTERM or SIGINT, stops everything. OK for a clean stop; an error
-// is a start that could not work, as one sentence. A second signal while stopping ends the process
-// at once. Call from the main thread before there is another.
+// is a start that could not work, as one sentence. A signal over a second after the first ends the
+// process at once. Call from the main thread before there is another.
 absl::Status run_daemon(const Flags& flags);
 
 }  // namespace vswitch::server

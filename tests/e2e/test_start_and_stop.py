@@ -1,5 +1,6 @@
 """What operators meet: starts that cannot work, clean stops, crashes, wrong input."""
 import os
+import signal
 import socket
 import subprocess
 
@@ -88,6 +89,16 @@ class Stop(Scenario):
         self.assertEqual(0, switch.stop())
         self.assertFalse(path.exists())
         self.assertFalse(switch.api.exists())
+
+    def test_sigterm_sent_twice_is_one_stop(self):
+        """As supervisors do that signal the process and its group."""
+        switch = self.start_switch()
+        switch.create_bridge()
+        path = switch.create_port("p0")
+        for _ in range(2):
+            switch.process.signal(signal.SIGTERM)
+        self.assertEqual(0, switch.process.wait(30))
+        self.assertFalse(path.exists())
 
     def test_acknowledged_ports_outlive_a_kill(self):
         switch = self.start_switch()
