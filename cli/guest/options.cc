@@ -94,10 +94,11 @@ void add_send_options(CLI::App* app, Raw& raw) {
              "Frame size as testers count it, with the 4-byte check sequence that no ring carries: "
              "64, 64-1518 (each in turn) or imix (default 64)");
   add_parsed(app, "--rate", options.rate, parse_rate,
-             "100kpps, 1.5Mpps, 1Gbit (of frame bytes), or none: as fast as it goes (default)");
+             "100kpps, 1.5Mpps, 1Gbit (of frame bytes); 0 or none: no limit, as fast as it goes "
+             "(default)");
   app->add_option("--count", options.count, "Frames to send (default: no limit)");
   add_parsed(app, "--duration", options.duration, parse_duration,
-             "How long to send (default: until interrupted)");
+             "How long to send; 0s: no limit (default: until interrupted)");
   add_parsed(app, "--wait-peer", options.wait_peer, parse_duration,
              "Wait up to this long for the guest at --dst-mac to be there (default 0s: do not)");
 }
@@ -106,7 +107,7 @@ void add_receive_options(CLI::App* app, Raw& raw) {
   Options& options = raw.options;
   app->add_option("--count", options.count, "End after this many frames (default: no limit)");
   add_parsed(app, "--duration", options.duration, parse_duration,
-             "How long to run (default: until interrupted)");
+             "How long to run; 0s: no limit (default: until interrupted)");
   add_parsed(app, "--idle-exit", options.idle_exit, parse_duration,
              "End when nothing has come for this long (default: never)");
 }
