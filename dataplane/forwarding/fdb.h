@@ -2,14 +2,12 @@
 //
 // Who writes what, and how:
 //  - Workers look up (lookup) and learn (learn) without ever waiting. A bucket carries a version
-//  that
-//    is odd while somebody changes its keys; whoever finds it odd does not wait: a lookup that
+//    that is odd while somebody changes its keys; whoever finds it odd does not wait: a lookup that
 //    cannot read a bucket undisturbed misses (the frame is flooded), a learn gives up (the next
 //    frame of that source tries again).
 //  - The vhost-user loop expires, forgets outputs and lists. It may wait for a worker's few stores.
 //  - The "last seen" half of a value is refreshed in place by compare-and-swap, at most once a
-//  second
-//    an entry, without touching the version.
+//    second an entry, without touching the version.
 // Every field is atomic; nothing here is undefined whatever the interleaving.
 #pragma once
 

@@ -95,8 +95,6 @@ struct MemoryTableHeader {
 };
 static_assert(sizeof(MemoryTableHeader) == 8);
 
-// A received message. The file descriptors belong to the message until they are taken
-// (MessageChannel::Message holds them as UniqueFd).
 template <typename T>
 T payload_as(const std::byte* payload) {
   T value;
