@@ -23,6 +23,9 @@ absl::Status write_error(const std::string& what, int error) {
   if (error == ENOSPC || error == EDQUOT) {
     return make_error(absl::StatusCode::kResourceExhausted, "STORE_FULL", message);
   }
+  if (error == EMFILE || error == ENFILE) {
+    return make_error(absl::StatusCode::kResourceExhausted, "OUT_OF_FILE_DESCRIPTORS", message);
+  }
   return make_error(absl::StatusCode::kInternal, "STORE_WRITE_FAILED", message);
 }
 

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "dataplane/os/peer_fd.h"
 
 namespace vswitch {
 namespace {
@@ -25,6 +26,11 @@ bool overlap(std::uint64_t a, std::uint64_t b, std::uint64_t size_a, std::uint64
 
 // Page size that mappings of the file are made of; an error for files of other kinds.
 absl::StatusOr<std::uint64_t> mapping_page_size(int file) {
+  // Asks no file system: those of user space may take as long as they like.
+  if (!is_memory_file(file)) {
+    return absl::InvalidArgumentError(
+        "the file behind a memory region is neither memfd, tmpfs nor hugetlbfs");
+  }
   struct statfs file_system {};
   if (fstatfs(file, &file_system) != 0) return absl::ErrnoToStatus(errno, "fstatfs");
   switch (static_cast<std::uint64_t>(file_system.f_type)) {
@@ -43,6 +49,13 @@ absl::StatusOr<std::uint64_t> mapping_page_size(int file) {
 absl::StatusOr<std::shared_ptr<const GuestMemory>> GuestMemory::map(
     std::vector<RegionDescription> descriptions) {
   std::shared_ptr<GuestMemory> memory(new GuestMemory);
+  std::uint64_t total = 0;
+  for (const RegionDescription& description : descriptions) {
+    if (description.size > kMaxBytes - total) {
+      return absl::InvalidArgumentError("the memory regions are larger than 4 TiB in all");
+    }
+    total += description.size;
+  }
   for (const RegionDescription& description : descriptions) {
     if (absl::Status status = memory->add(description); !status.ok()) return status;
   }

@@ -35,10 +35,13 @@ struct Region {
 
 class GuestMemory {
  public:
+  // All regions of a guest together, in bytes. Address space is shared by all guests: 128 TiB.
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{4} << 40;
+
   // Maps all regions, or none. INVALID_ARGUMENT for an empty or wrapping region, regions that
-  // overlap in guest or user addresses, a region beyond the end of its file, or a file that is
-  // neither memfd/tmpfs nor hugetlbfs (anything else could block or fail in ways no peer may
-  // cause).
+  // overlap in guest or user addresses, more than kMaxBytes, a region beyond the end of its file,
+  // or a file that is neither memfd/tmpfs nor hugetlbfs (anything else could block or fail in ways
+  // no peer may cause).
   static absl::StatusOr<std::shared_ptr<const GuestMemory>> map(
       std::vector<RegionDescription> descriptions);
 

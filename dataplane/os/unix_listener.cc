@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dataplane/os/peer_fd.h"
 
 namespace vswitch {
 namespace {
@@ -108,6 +109,13 @@ void UnixListener::remove_path() {
   struct stat entry {};
   if (lstat(path_.c_str(), &entry) == 0 && entry.st_dev == device_ && entry.st_ino == inode_) {
     unlink(path_.c_str());
+  }
+  // Connections nobody took would be closed with the listener, and what was sent over them too. Not
+  // more than the backlog holds: a path that is not ours any more may still lead here.
+  for (int i = 0; i <= kBacklog; ++i) {
+    absl::StatusOr<UniqueFd> waiting = accept();
+    if (!waiting.ok()) break;
+    const PeerSocket unserved(*std::move(waiting));
   }
 }
 

@@ -139,6 +139,7 @@ void VhostUserPort::accept_connections() {
   if (session_) {
     // One device, one driver: the newcomer is turned away at once, the guest in place stays.
     log_warning(kRoom, "second front-end refused port=", config_.id);
+    const PeerSocket refused(*std::move(connection));
     return;
   }
   ++connections_;

@@ -61,7 +61,8 @@ BackendSession::BackendSession(UniqueFd socket, unsigned queue_pairs, std::uint6
 
 void BackendSession::on_events(std::uint32_t events) {
   const std::shared_ptr<BackendSession> keep = shared_from_this();
-  if ((events & EPOLLOUT) != 0) {
+  // A hang-up never makes the socket writable: flushing is what finds out.
+  if ((events & EPOLLOUT) != 0 || channel_.wants_write()) {
     const absl::Status status = channel_.flush();
     if (!status.ok() && !absl::IsUnavailable(status)) {
       fail(status);
@@ -82,11 +83,23 @@ void BackendSession::process() {
     if (result == ReadResult::kMessage) {
       handle(channel_.take());
     } else {
+      if (result == ReadResult::kError) refuse_unread();
       fail(result == ReadResult::kClosed ? absl::OkStatus() : channel_.error());
       break;
     }
   }
   processing_ = false;
+}
+
+// A message whose header alone is a violation may ask for a reply like any other.
+void BackendSession::refuse_unread() {
+  const std::optional<Header> header = channel_.refused_header();
+  if (!header || (header->flags & kFlagNeedReply) == 0 ||
+      (state_.protocol_features & kProtocolReplyAck) == 0) {
+    return;
+  }
+  const std::uint64_t failure = 1;
+  channel_.send_last(static_cast<Request>(header->request), kFlagReply, &failure, sizeof(failure));
 }
 
 void BackendSession::handle(Message message) {

@@ -87,6 +87,7 @@ class BackendSession : public std::enable_shared_from_this<BackendSession> {
 
   void process();
   void handle(Message message);
+  void refuse_unread();
   // Handlers: an error is a protocol violation.
   absl::Status dispatch(Message& message);
   absl::Status set_features(const Message& message);

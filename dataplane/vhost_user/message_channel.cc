@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dataplane/os/control_data.h"
 
 namespace vswitch::vhost_user {
 namespace {
@@ -18,16 +19,15 @@ absl::Status socket_error(const char* operation, int error) {
   return absl::ErrnoToStatus(error, operation);
 }
 
-// Takes every descriptor out of the control data, so that none is left open whatever the verdict.
-void collect_fds(msghdr& header, std::vector<UniqueFd>& fds) {
-  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
-       control = CMSG_NXTHDR(&header, control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
+// What could block when it is closed is of no use here and goes at once; its place stays, so that
+// the descriptors are still counted, and refused by whoever looks for one.
+void keep_harmless(std::vector<UniqueFd> received, std::vector<UniqueFd>& fds) {
+  for (UniqueFd& fd : received) {
+    if (is_eventfd(fd.get()) || is_memory_file(fd.get())) {
+      fds.push_back(std::move(fd));
+    } else {
+      close_peer_fd(std::move(fd));
+      fds.emplace_back();
     }
   }
 }
@@ -68,20 +68,20 @@ ReadResult MessageChannel::read() {
     // Never past the end of this message: the descriptors of the next one arrive with its first
     // byte and must not be mixed up with ours.
     iovec data{incoming_.data() + received_, wanted - received_};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxFds * sizeof(int))> control;
-    msghdr header{};
-    header.msg_iov = &data;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
+    ControlData control;
+    msghdr header = control.header(data);
     const ssize_t got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return ReadResult::kAgain;
       return fail(socket_error("receiving a vhost-user message", errno));
     }
-    collect_fds(header, incoming_fds_);
-    if ((header.msg_flags & MSG_CTRUNC) != 0 || incoming_fds_.size() > kMaxFds) {
+    keep_harmless(ControlData::take_fds(header), incoming_fds_);
+    if ((header.msg_flags & MSG_CTRUNC) != 0) {
+      // There was room for them, so it is this process that has no descriptor left.
+      return fail(absl::ResourceExhaustedError("the switch is out of file descriptors"));
+    }
+    if (incoming_fds_.size() > kMaxFds) {
       return fail(absl::InvalidArgumentError(
           absl::StrCat("a message carries more than ", kMaxFds, " file descriptors")));
     }
@@ -127,6 +127,20 @@ absl::Status MessageChannel::send(Request request, std::uint32_t flags, const vo
   sent_ = 0;
   outgoing_fds_ = fds;
   return flush();
+}
+
+std::optional<Header> MessageChannel::refused_header() const {
+  if (received_ < sizeof(Header)) return std::nullopt;
+  return payload_as<Header>(incoming_.data());
+}
+
+void MessageChannel::send_last(Request request, std::uint32_t flags, const void* payload,
+                               std::size_t size) {
+  if (wants_write()) return;  // half of another one is on its way
+  const absl::Status error = std::exchange(error_, absl::OkStatus());
+  const absl::Status sent = send(request, flags, payload, size);
+  (void)sent;  // the end of the connection says it too
+  error_ = error;
 }
 
 absl::Status MessageChannel::flush() {

@@ -8,11 +8,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dataplane/os/unique_fd.h"
+#include "dataplane/os/peer_fd.h"
 #include "dataplane/vhost_user/message.h"
 
 namespace vswitch::vhost_user {
@@ -48,6 +49,10 @@ class MessageChannel {
   // True inside a half-received message: the only time a peer is on the clock.
   bool inside_message() const { return received_ != 0; }
   const absl::Status& error() const { return error_; }
+  // After kError: the header of the message that was refused, if it had arrived.
+  std::optional<Header> refused_header() const;
+  // After kError: one last message without descriptors, sent as far as the socket has room.
+  void send_last(Request request, std::uint32_t flags, const void* payload, std::size_t size);
 
   // Queues one message and tries to send it. UNAVAILABLE: the socket is full and the rest waits
   // for flush() (a second send() meanwhile is RESOURCE_EXHAUSTED: the peer does not read).
@@ -60,7 +65,7 @@ class MessageChannel {
  private:
   ReadResult fail(absl::Status status);
 
-  UniqueFd socket_;
+  PeerSocket socket_;
   // Incoming: header, then payload, in one buffer.
   std::array<std::byte, sizeof(Header) + kMaxPayload> incoming_{};
   std::size_t received_ = 0;

@@ -189,6 +189,19 @@ TEST_F(Waiting, ChangesOfAPeerThatNeverReadsItsReplies) {
   expect_alive();
 }
 
+// It shuts the connection down without closing it: a hang-up is all that the loop ever sees.
+TEST_F(Waiting, APeerThatNeverReadsAndHangsUpHalfway) {
+  ASSERT_EQ(::fcntl(front.fd(), F_SETFL, O_NONBLOCK), 0);
+  while (!session->peer_owes_bytes()) {
+    (void)front.send(message(kGetFeatures));
+    run();
+  }
+  ASSERT_EQ(::shutdown(front.fd(), SHUT_RDWR), 0);
+  EXPECT_LT(run(), 3) << "spins over the hang-up";
+  EXPECT_TRUE(session->closed());
+  EXPECT_EQ(delegate->endings.size(), 1u);
+}
+
 TEST_F(Waiting, APeerThatNeverReadsAndLeaves) {
   ASSERT_EQ(::fcntl(front.fd(), F_SETFL, O_NONBLOCK), 0);
   while (!session->peer_owes_bytes()) {
