@@ -1,5 +1,6 @@
 #include "dataplane/forwarding/port_queue.h"
 
+#include <rte_cycles.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,14 +22,32 @@ void PortQueue::update_position() {
       engine_);
 }
 
+bool PortQueue::resting() {
+  if (resting_until_ == 0) return false;
+  if (rte_rdtsc() < resting_until_) return true;
+  resting_until_ = 0;
+  return false;
+}
+
+void PortQueue::rest_for(std::uint32_t descriptors) {
+  resting_until_ = rte_rdtsc() + descriptors * kRestCyclesPerDescriptor;
+}
+
 std::uint32_t PortQueue::read(FrameBurst& burst, QueueCounters& counters) {
-  const std::uint32_t chains =
-      std::visit([&](auto& queue) { return queue.read(burst, counters); }, engine_);
-  if (chains == 0 && std::visit([](const auto& queue) { return queue.broken(); }, engine_) !=
-                         virtq::BrokenRing::kNone) [[unlikely]] {
-    update_position();
-  }
-  return chains;
+  if (resting()) return 0;
+  return std::visit(
+      [&](auto& queue) {
+        const std::uint32_t walked = queue.descriptors_walked();
+        const std::uint32_t chains = queue.read(burst, counters);
+        if (queue.descriptors_walked() - walked > kRestAfterWalked) [[unlikely]] {
+          rest_for(queue.descriptors_walked() - walked);
+        }
+        if (chains == 0 && queue.broken() != virtq::BrokenRing::kNone) [[unlikely]] {
+          update_position();
+        }
+        return chains;
+      },
+      engine_);
 }
 
 void PortQueue::release() {
@@ -37,7 +56,19 @@ void PortQueue::release() {
 }
 
 void PortQueue::write(const Frame* const* frames, std::uint32_t count, QueueCounters& counters) {
-  std::visit([&](auto& queue) { queue.write(frames, count, counters); }, engine_);
+  if (resting()) [[unlikely]] {
+    counters.drop(DropReason::kNoRxBuffer, count);
+    return;
+  }
+  std::visit(
+      [&](auto& queue) {
+        const std::uint32_t refused = queue.descriptors_refused();
+        queue.write(frames, count, counters);
+        if (queue.descriptors_refused() - refused > kRestAfterRefused) [[unlikely]] {
+          rest_for(queue.descriptors_refused() - refused);
+        }
+      },
+      engine_);
   update_position();
 }
 

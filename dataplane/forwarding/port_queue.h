@@ -46,6 +46,11 @@ class PortQueue {
   }
   void unlock() { locked_.clear(std::memory_order_release); }
 
+  // A queue whose guest makes a poll or a write walk far more descriptors than frames need then
+  // rests for about eight times as long as that took: a poll finds nothing, a write no buffers.
+  // However long its chains, it gets a ninth of its worker at the most.
+  bool resting();
+
   // --- Any thread.
   // Available index of the next chain to be taken, as of the last completed burst.
   std::uint16_t position() const { return position_.load(std::memory_order_relaxed); }
@@ -55,11 +60,20 @@ class PortQueue {
   std::uint32_t available() const;
 
  private:
+  // More than a full burst of long chains takes; a single chain may have 32768 descriptors.
+  static constexpr std::uint32_t kRestAfterWalked = 2048;
+  // Refused chains bring no frame, so fewer of them are enough.
+  static constexpr std::uint32_t kRestAfterRefused = 512;
+  // TSC cycles: eight times what a descriptor costs that is in no cache.
+  static constexpr std::uint64_t kRestCyclesPerDescriptor = 160;
+
+  void rest_for(std::uint32_t descriptors);
   void update_position();
 
   Engine engine_;
   int call_fd_;
   int broken_event_;
+  std::uint64_t resting_until_ = 0;  // TSC; 0: not resting
   std::atomic_flag locked_ = ATOMIC_FLAG_INIT;
   std::atomic<std::uint16_t> position_{0};
   std::atomic<virtq::BrokenRing> broken_{virtq::BrokenRing::kNone};

@@ -68,6 +68,8 @@ class BasicDeviceQueue {
   bool wants_event() const { return end_.wants_event(); }
   std::uint16_t position() const { return end_.position(); }
   BrokenRing broken() const { return end_.broken(); }
+  std::uint32_t descriptors_walked() const { return end_.descriptors_walked(); }
+  std::uint32_t descriptors_refused() const { return end_.descriptors_refused(); }
   const DeviceEnd& end() const { return end_; }
 
  private:

@@ -54,7 +54,9 @@ Fetch SplitDevice::fetch_chain(Translator& translator, SegmentArena& arena, Chai
                                Descriptor descriptor) {
   const auto arena_start = static_cast<std::uint32_t>(chain.segments - arena.data);
   arena.count = arena_start;
+  const std::uint32_t walked_before = walked_;
   const auto refuse = [&](DropReason reason) {
+    refused_ += walked_ - walked_before;
     arena.count = arena_start;
     chain.reason = reason;
     return Fetch::kBadChain;

@@ -71,6 +71,9 @@ class SplitDevice {
   // Descriptors looked at beyond the first of each chain, so far; wraps around.
   std::uint32_t descriptors_walked() const { return walked_; }
 
+  // Of these, those in chains that were refused.
+  std::uint32_t descriptors_refused() const { return refused_; }
+
   BrokenRing broken() const { return broken_; }
   const SplitRing& ring() const { return ring_; }
 
@@ -90,6 +93,7 @@ class SplitDevice {
   std::uint16_t seen_;  // the guest's available index as last loaded
   std::uint16_t used_;  // our used index, as published
   std::uint32_t walked_ = 0;
+  std::uint32_t refused_ = 0;
 
   // Heads of the available entries [block_first_, block_first_ + block_count_).
   std::uint16_t block_first_;

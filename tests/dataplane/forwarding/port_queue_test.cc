@@ -2,6 +2,8 @@
 // it.
 #include "dataplane/forwarding/port_queue.h"
 
+#include <array>
+#include <chrono>
 #include <set>
 #include <thread>
 
@@ -45,6 +47,50 @@ TEST_F(PortQueueTest, AFullDoorbellIsNoErrorAndNeverBlocks) {
   EXPECT_EQ(guest(1).receive().size(), 1u);
   EXPECT_EQ(ports[1]->transmit[0].notifications_full.value(), 1u);
   EXPECT_EQ(ports[1]->transmit[0].notifications_sent.value(), 0u);
+}
+
+// Chains that go round all 32768 descriptors of their ring.
+void offer_loops(FakeRing& ring, std::uint16_t write_flag, int count) {
+  for (std::uint32_t i = 0; i < ring.size(); ++i) {
+    const auto index = static_cast<std::uint16_t>(i);
+    ring.set_descriptor(index, ring.buffer_address(0), 1,
+                        static_cast<std::uint16_t>(1 | write_flag),
+                        static_cast<std::uint16_t>((i + 1) % ring.size()));
+  }
+  for (int i = 0; i < count; ++i) ring.offer(0);
+}
+
+TEST_F(PortQueueTest, ATransmitQueueOfEndlessChainsRests) {
+  TestPort port(1500, 64, 32768);
+  offer_loops(port.guest.tx(), 0, 8);
+  FrameBurst burst;
+  EXPECT_EQ(port.tx->read(burst, port.receive[0]), 1u) << "one is more than a poll's share";
+  port.tx->release();
+  EXPECT_EQ(port.dropped_in(DropReason::kDescriptorLoop), 1u);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(port.tx->read(burst, port.receive[0]), 0u);
+  while (port.tx->read(burst, port.receive[0]) == 0) {
+  }
+  port.tx->release();
+  EXPECT_GT(std::chrono::steady_clock::now() - start, std::chrono::microseconds(500));
+  EXPECT_EQ(port.dropped_in(DropReason::kDescriptorLoop), 2u) << "then it is polled again";
+}
+
+TEST_F(PortQueueTest, AReceiveQueueOfEndlessChainsRests) {
+  TestPort port(1500, 64, 32768);
+  offer_loops(port.guest.rx(), 2, 8);
+  FrameBurst burst;
+  std::array<const Frame*, 4> frames;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    burst.frames[i].header = burst.header_of(static_cast<std::uint32_t>(i));
+    burst.frames[i].header_bytes = 60;
+    frames[i] = &burst.frames[i];
+  }
+  port.rx->write(frames.data(), 4, port.transmit[0]);
+  EXPECT_EQ(port.guest.rx().used(), 1);
+  port.rx->write(frames.data(), 4, port.transmit[0]);
+  EXPECT_EQ(port.guest.rx().used(), 1) << "nothing is walked while it rests";
+  EXPECT_EQ(port.dropped_out(DropReason::kNoRxBuffer), 8u) << "every frame is accounted for";
 }
 
 TEST_F(PortQueueTest, KnowsItsPositionAndBacklog) {

@@ -22,8 +22,9 @@ inline constexpr unsigned kWorkers = 2;
 
 class TestPort {
  public:
-  explicit TestPort(std::uint32_t mtu = 1500, std::uint32_t buffer_bytes = 2048)
-      : guest(256, buffer_bytes), max_frame_bytes(mtu + 14) {
+  explicit TestPort(std::uint32_t mtu = 1500, std::uint32_t buffer_bytes = 2048,
+                    std::uint16_t ring_size = 256)
+      : guest(ring_size, buffer_bytes), max_frame_bytes(mtu + 14) {
     std::vector<RegionDescription> regions;
     regions.push_back({FakeGuest::kGuestBase, guest.bytes(), FakeGuest::kUserBase, 0,
                        UniqueFd(::fcntl(guest.memory(), F_DUPFD_CLOEXEC, 0))});
