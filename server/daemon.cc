@@ -3,6 +3,7 @@
 #include <grpc/support/log.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <memory>
@@ -48,6 +49,17 @@ void prepare_signals() {
   signal(SIGPIPE, SIG_IGN);
 }
 
+// Each attached guest needs about eight descriptors, and the usual soft limit of 1024 is meant for
+// programs that call select().
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    log_warning("server", "cannot raise the limit of open files");
+  }
+}
+
 int wait_for(const sigset_t& signals) {
   int number = 0;
   while (sigwait(&signals, &number) != 0) {
@@ -85,6 +97,7 @@ absl::Status run_daemon(const Flags& flags) {
   set_log_level(flags.log_level);
   gpr_set_log_function(log_from_grpc);
   prepare_signals();
+  raise_descriptor_limit();
 
   // What can be refused without having started anything comes first.
   if (absl::Status status = prepare_directories(flags); !status.ok()) return status;
