@@ -77,7 +77,7 @@ struct Client::Rpc {
       message = "cannot reach vswitchd at " + server.to_string() + ": " + message +
                 "\nIs it running? Start it with: vswitchd --listen " + server.to_string() +
                 "\nOr say where it is with --server or VSWITCH_SERVER.";
-    } else if (code == absl::StatusCode::kDeadlineExceeded) {
+    } else if (code == absl::StatusCode::kDeadlineExceeded && !is_from_switch) {
       message = "no answer from vswitchd at " + server.to_string() + " within " +
                 absl::FormatDuration(timeout) + "; wait longer with --timeout";
     }

@@ -1,6 +1,7 @@
 #include "cli/vswitchctl/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -30,11 +31,11 @@ class Grammar {
     app_.add_option("-o,--output", raw_.format, "Output: table, wide, json, yaml or name")
         ->type_name("FORMAT")
         ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}));
-    app_.add_option("--server", raw_.server,
-                    "Address of vswitchd: unix:///path, a path, or HOST:PORT (default " +
-                        api::default_server() + ")")
-        ->type_name("ADDR")
-        ->envname("VSWITCH_SERVER");
+    server_ = app_.add_option("--server", raw_.server,
+                              "Address of vswitchd: unix:///path, a path, or HOST:PORT (default: "
+                              "the environment's VSWITCH_SERVER, or " +
+                                  api::default_server() + ")")
+                  ->type_name("ADDR");
     app_.add_option("--timeout", raw_.timeout, "How long to wait for the answer, e.g. 500ms or 1m")
         ->type_name("DURATION")
         ->capture_default_str();
@@ -62,7 +63,7 @@ class Grammar {
         app_.exit(error, output, output);
         return {true, kExitOk, output.str(), {}};
       }
-      return usage(error.what());
+      return usage(what_is_wrong(error));
     }
     if (!raw_.format.empty()) command_.format = kFormats.at(raw_.format);
     command_.has_headers = !raw_.no_headers;
@@ -71,9 +72,16 @@ class Grammar {
       return usage("--timeout: \"" + raw_.timeout + "\" is not a duration like 500ms, 10s or 1m");
     }
     command_.timeout = timeout;
-    absl::StatusOr<api::Endpoint> server =
-        api::parse_endpoint(raw_.server.empty() ? api::default_server() : raw_.server);
-    if (!server.ok()) return usage("--server: " + std::string(server.status().message()));
+    // Read here and not by the parser, so that a bad one is reported under its name.
+    const char* variable = std::getenv("VSWITCH_SERVER");
+    std::string origin = "--server";
+    if (server_->count() == 0) {
+      const bool is_set = variable != nullptr && variable[0] != '\0';
+      raw_.server = is_set ? variable : api::default_server();
+      origin = is_set ? "VSWITCH_SERVER" : "the default address";
+    }
+    absl::StatusOr<api::Endpoint> server = api::parse_endpoint(raw_.server);
+    if (!server.ok()) return usage(origin + ": " + std::string(server.status().message()));
     command_.server = *std::move(server);
     return {false, kExitOk, "", command_};
   }
@@ -81,6 +89,29 @@ class Grammar {
  private:
   static ParsedCommandLine usage(const std::string& what) {
     return {true, kExitUsage, "vswitchctl: " + what + "; see vswitchctl --help\n", {}};
+  }
+
+  // A missing or unknown verb or noun is only "required" to the parser.
+  std::string what_is_wrong(const CLI::ParseError& error) const {
+    const CLI::App* app = &app_;
+    std::string written;
+    while (!app->get_subcommands().empty()) {
+      app = app->get_subcommands().front();
+      written += (written.empty() ? "" : " ") + app->get_name();
+    }
+    const std::vector<const CLI::App*> choices = app->get_subcommands(nullptr);
+    if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr || choices.empty()) {
+      return error.what();
+    }
+    std::string list;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      if (i > 0) list += i + 1 == choices.size() ? " or " : ", ";
+      list += choices[i]->get_name();
+    }
+    const std::vector<std::string> unknown = app_.remaining(true);
+    const std::string expected = "expected " + list + (written.empty() ? "" : " after " + written);
+    if (unknown.empty()) return expected;
+    return "\"" + unknown.front() + "\" is unknown: " + expected;
   }
 
   CLI::App& add_verb(const std::string& name, const std::string& help, Verb verb) {
@@ -157,6 +188,7 @@ class Grammar {
   }
 
   CLI::App app_;
+  CLI::Option* server_ = nullptr;
   Raw raw_;
   CommandLine command_;
 };

@@ -1,9 +1,13 @@
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <memory>
 
+#include "absl/synchronization/notification.h"
 #include "tests/cli/vswitchctl/ctl_fixture.h"
+#include "vswitch/v1/bridge.grpc.pb.h"
 
 namespace vswitch::ctl {
 namespace {
@@ -167,7 +171,7 @@ TEST_F(CtlTest, BadUsageIsExitCode2) {
            {"get", "ports", "-o", "xml"},
            {"get", "ports", "--timeout", "soon"},
            {"get", "ports", "--timeout", "-1s"},
-           {"get", "ports", "--server", "nonsense"},
+           {"get", "ports", "--server", "host:port"},
            {"get", "ports", "a", "b"},
        }) {
     const ProcessResult result = ctl(arguments);
@@ -175,6 +179,26 @@ TEST_F(CtlTest, BadUsageIsExitCode2) {
     EXPECT_THAT(result.err, StartsWith("vswitchctl: "));
     EXPECT_EQ(result.out, "");
   }
+}
+
+TEST_F(CtlTest, UnknownWordsAreNamedWithTheChoices) {
+  EXPECT_THAT(ctl({"frob"}).err,
+              HasSubstr("\"frob\" is unknown: expected create, get, describe or delete;"));
+  EXPECT_THAT(ctl({"get", "things", "x"}).err,
+              HasSubstr("\"things\" is unknown: expected bridges, ports, fdb, workers or system "
+                        "after get;"));
+  EXPECT_THAT(ctl({"delete"}).err, HasSubstr("expected bridge or port after delete;"));
+  EXPECT_THAT(ctl({"create", "bridge"}).err, HasSubstr("NAME"));
+}
+
+TEST_F(CtlTest, BadAddressIsReportedWhereItStands) {
+  const std::vector<std::string> arguments = {VSWITCHCTL, "get", "ports"};
+  const ProcessResult result = run_process(arguments, {"VSWITCH_SERVER=host:port"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, StartsWith("vswitchctl: VSWITCH_SERVER: bad address \"host:port\""));
+  EXPECT_THAT(ctl({"get", "ports", "--server", "host:port"}).err,
+              StartsWith("vswitchctl: --server: bad address"));
+  EXPECT_THAT(ctl({"get", "ports", "--server", ""}).err, StartsWith("vswitchctl: --server: "));
 }
 
 TEST_F(CtlTest, UnreachableServerSaysWhereAndWhatToDo) {
@@ -186,12 +210,49 @@ TEST_F(CtlTest, UnreachableServerSaysWhereAndWhatToDo) {
                     HasSubstr("vswitchd --listen"), HasSubstr("VSWITCH_SERVER")));
 }
 
+// A switch that says, or never gets to say, that it could not do it in time.
+class LateSwitch final : public v1::BridgeService::Service {
+ public:
+  explicit LateSwitch(const std::string& path) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~LateSwitch() override {
+    end_.Notify();
+    server_->Shutdown();
+    server_->Wait();
+  }
+
+ private:
+  grpc::Status CreateBridge(grpc::ServerContext*, const v1::CreateBridgeRequest*,
+                            v1::Bridge*) override {
+    return {grpc::StatusCode::DEADLINE_EXCEEDED, "the data plane is late", "details"};
+  }
+  grpc::Status GetBridge(grpc::ServerContext*, const v1::GetBridgeRequest*, v1::Bridge*) override {
+    end_.WaitForNotification();
+    return grpc::Status::OK;
+  }
+
+  absl::Notification end_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
 TEST_F(CtlTest, TimeoutEndsTheWait) {
-  switch_.fake().hold();
-  const ProcessResult result = ctl({"create", "bridge", "br0", "--timeout", "200ms"});
+  const LateSwitch late(switch_.dir() / "late.sock");
+  const ProcessResult result =
+      ctl({"get", "bridge", "br0", "--server", switch_.dir() / "late.sock", "--timeout", "200ms"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("within 200ms"), HasSubstr("--timeout")));
-  switch_.fake().release();
+}
+
+TEST_F(CtlTest, TheSwitchSpeaksForItsOwnDeadline) {
+  const LateSwitch late(switch_.dir() / "late.sock");
+  const ProcessResult result =
+      ctl({"create", "bridge", "br0", "--server", switch_.dir() / "late.sock"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "vswitchctl: the data plane is late\n");
 }
 
 TEST_F(CtlTest, ListsOfMoreThanOnePageAreWhole) {
