@@ -63,10 +63,10 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view text) {
     }
     return unix_endpoint(text, path);
   }
-  if (text.find('/') != std::string_view::npos) return unix_endpoint(text, text);
-
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return invalid(text, "it has neither a slash nor a port");
+  if (colon == std::string_view::npos || text.find('/') != std::string_view::npos) {
+    return unix_endpoint(text, text);
+  }
   std::string_view host = text.substr(0, colon);
   const std::string_view digits = text.substr(colon + 1);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {

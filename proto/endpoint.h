@@ -27,8 +27,9 @@ struct Endpoint {
   bool is_loopback() const;
 };
 
-// "unix:///path", "unix:path", a path with a slash in it, or "HOST:PORT". A relative path is taken
-// from the working directory. INVALID_ARGUMENT, with a sentence, for anything else.
+// "unix:///path", "unix:path", a path (anything with a slash or without a colon), or "HOST:PORT". A
+// relative path is taken from the working directory. INVALID_ARGUMENT, with a sentence, for
+// anything else.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view text);
 
 // The run directory of the switch: /run/vswitch for root, else $XDG_RUNTIME_DIR/vswitch, or

@@ -1,5 +1,6 @@
 #include "server/api_socket.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,24 +32,34 @@ int try_connect(const std::string& path) {
   return errno;
 }
 
+// gRPC does not say why it could not bind, so this is found out before.
+absl::Status check_writable(const std::string& path, const std::string& directory) {
+  if (::faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) == 0) {
+    return absl::OkStatus();
+  }
+  return refused(path,
+                 "the directory " + directory + " cannot be written: " + std::strerror(errno));
+}
+
 }  // namespace
 
 absl::Status check_socket_path(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path().string();
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) {
-    const std::string directory = std::filesystem::path(path).parent_path().string();
-    std::error_code error;
-    if (!std::filesystem::is_directory(directory, error)) {
+    const int error = errno;
+    struct stat parent {};
+    if (error == ENOTDIR || (::stat(directory.c_str(), &parent) != 0 && errno == ENOENT)) {
       return refused(path, "the directory does not exist, create it with mkdir -p " + directory);
     }
-    if (errno == ENOENT) return absl::OkStatus();
-    return refused(path, std::strerror(errno));
+    if (error == ENOENT) return check_writable(path, directory);
+    return refused(path, std::strerror(error));
   }
   if (!S_ISSOCK(info.st_mode)) {
     return refused(path, "something that is no socket is there, move it away");
   }
   const int error = try_connect(path);
-  if (error == ECONNREFUSED || error == ENOENT) return absl::OkStatus();
+  if (error == ECONNREFUSED || error == ENOENT) return check_writable(path, directory);
   if (error == 0 || error == EAGAIN) {
     return refused(path, "another process listens there, stop it or choose another --listen");
   }

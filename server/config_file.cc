@@ -41,7 +41,7 @@ class YamlConfig final : public CLI::Config {
       item.name = key;
       if (entry.second.IsScalar()) {
         item.inputs.push_back(entry.second.as<std::string>());
-      } else if (entry.second.IsSequence()) {
+      } else if (entry.second.IsSequence() && entry.second.size() > 0) {
         item.inputs = entry.second.as<std::vector<std::string>>();
       } else {
         throw CLI::ConfigError("key \"" + key + "\" in the configuration file has no value");

@@ -1,5 +1,5 @@
 // The configuration file: a YAML mapping whose keys are the names of the flags without their
-// dashes. A list is allowed where a flag can be given several times. The command line wins.
+// dashes. A list is allowed for what is one: listen and worker-cpus. The command line wins.
 #pragma once
 
 #include <CLI/CLI.hpp>

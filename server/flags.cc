@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_join.h"
 #include "control/error.h"
 #include "server/config_file.h"
 #include "server/version.h"
@@ -27,7 +28,7 @@ struct Raw {
   std::string run_dir;
   std::string state_dir;
   unsigned workers = 1;
-  std::string worker_cpus;
+  std::vector<std::string> worker_cpus;
   std::string memory = "64M";
   std::string hugepages = "auto";
   std::string log_level = "info";
@@ -41,7 +42,7 @@ void declare(CLI::App& app, Raw& raw) {
       ->type_name("ADDR")
       ->allow_extra_args(false);
   app.add_option("--metrics-listen", raw.metrics_listen,
-                 "Address of the Prometheus endpoint, or \"off\"")
+                 "IPv4 address of the Prometheus endpoint, or \"off\"")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--run-dir", raw.run_dir,
@@ -58,6 +59,7 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("--worker-cpus", raw.worker_cpus,
                  "CPUs of the workers, one worker each, e.g. 1-3,5")
       ->type_name("LIST")
+      ->allow_extra_args(false)
       ->excludes(workers);
   app.add_option("--memory", raw.memory,
                  "Memory for the switch's own tables and buffers, e.g. 64M or 1G")
@@ -109,6 +111,11 @@ absl::StatusOr<Flags> understand(const Raw& raw) {
       return absl::InvalidArgumentError("--metrics-listen: \"" + raw.metrics_listen +
                                         "\" is neither HOST:PORT nor \"off\"");
     }
+    if (endpoint->host.find(':') != std::string::npos) {
+      return absl::InvalidArgumentError(
+          "--metrics-listen: metrics are served on IPv4 only, write e.g. 127.0.0.1:" +
+          std::to_string(endpoint->port));
+    }
     flags.metrics_listen = *std::move(endpoint);
   }
 
@@ -117,7 +124,8 @@ absl::StatusOr<Flags> understand(const Raw& raw) {
   flags.dataplane.memory_bytes = *memory;
   flags.dataplane.worker_count = raw.workers;
   if (!raw.worker_cpus.empty()) {
-    absl::StatusOr<std::vector<unsigned>> cpus = parse_cpu_list(raw.worker_cpus);
+    absl::StatusOr<std::vector<unsigned>> cpus =
+        parse_cpu_list(absl::StrJoin(raw.worker_cpus, ","));
     if (!cpus.ok()) {
       return absl::InvalidArgumentError("--worker-cpus: " + message_of(cpus.status()));
     }

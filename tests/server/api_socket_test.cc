@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -64,6 +65,23 @@ TEST(ApiSocket, OtherFilesAreRefusedAndUntouched) {
 TEST(ApiSocket, MissingDirectoryIsNamed) {
   TempDir dir;
   EXPECT_THAT(message_of(check_socket_path(dir / "no/api.sock")), HasSubstr("mkdir -p"));
+}
+
+TEST(ApiSocket, DirectoryWithoutPermissionIsNamed) {
+  TempDir dir;
+  ASSERT_EQ(::chmod(dir.path().c_str(), 0555), 0);
+  // Permissions do not bind root.
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  const absl::Status status = check_socket_path(dir / "api.sock");
+  if (is_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  ASSERT_EQ(::chmod(dir.path().c_str(), 0755), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(message_of(status), HasSubstr("the directory " + dir.path() + " cannot be written"));
 }
 
 TEST(ApiSocket, PublishReplacesAStaleOne) {

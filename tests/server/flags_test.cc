@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/control/temp_dir.h"
 
 namespace vswitch::server {
@@ -59,18 +61,22 @@ TEST(Flags, HelpAndVersionSucceed) {
 }
 
 TEST(Flags, Addresses) {
-  const Flags flags = parse_ok({"--listen", "unix:///tmp/a.sock", "--listen", "/tmp/b.sock",
-                                "--listen", "127.0.0.1:5000", "--metrics-listen", "[::1]:9000"});
-  ASSERT_EQ(flags.listen.size(), 3u);
+  const Flags flags =
+      parse_ok({"--listen", "unix:///tmp/a.sock", "--listen", "/tmp/b.sock", "--listen",
+                "127.0.0.1:5000", "--listen", "c.sock", "--metrics-listen", "127.0.0.2:9000"});
+  ASSERT_EQ(flags.listen.size(), 4u);
   EXPECT_EQ(flags.listen[0].path, "/tmp/a.sock");
   EXPECT_EQ(flags.listen[1].path, "/tmp/b.sock");
   EXPECT_EQ(flags.listen[2].to_string(), "127.0.0.1:5000");
-  EXPECT_EQ(flags.metrics_listen.to_string(), "[::1]:9000");
+  EXPECT_EQ(flags.listen[3].path, (std::filesystem::current_path() / "c.sock").string());
+  EXPECT_EQ(flags.metrics_listen.to_string(), "127.0.0.2:9000");
   EXPECT_FALSE(parse_ok({"--metrics-listen", "off"}).has_metrics);
-  for (const char* bad : {"", "nonsense", "unix://", "host:99999", "host:", ":80", "::1:80"}) {
+  for (const char* bad : {"", "unix://", "host:99999", "host:", ":80", "::1:80"}) {
     expect_usage({"--listen", bad}, "--listen");
   }
   expect_usage({"--metrics-listen", "/tmp/socket"}, "--metrics-listen");
+  expect_usage({"--metrics-listen", "nonsense"}, "--metrics-listen");
+  expect_usage({"--metrics-listen", "[::1]:9000"}, "IPv4 only");
 }
 
 TEST(Flags, Directories) {
@@ -86,8 +92,8 @@ TEST(Flags, Workers) {
   EXPECT_EQ(flags.dataplane.worker_count, 4u);
   expect_usage({"--workers", "2", "--worker-cpus", "1"}, "excludes");
   expect_usage({"--workers", "0"}, "--workers");
-  for (const char* bad : {"a", "1-", "-1", "3-1", "1,,2", "1,", "1-3,2", "99999"}) {
-    expect_usage({"--worker-cpus", bad}, "");
+  for (const char* bad : {"", "a", "1-", "-1", "3-1", "1,,2", "1,", "1-3,2", "99999"}) {
+    expect_usage({"--worker-cpus", bad}, "--worker-cpus");
   }
 }
 
@@ -151,6 +157,16 @@ TEST_F(ConfigFile, CommandLineWins) {
   EXPECT_TRUE(flags.dataplane.worker_cpus.empty())
       << "--workers and worker-cpus exclude each other";
   EXPECT_EQ(flags.dataplane.worker_count, 2u);
+}
+
+TEST_F(ConfigFile, CpusAreAListOrText) {
+  for (const char* cpus : {"[0, 1, 3]", "0-1,3", "\"0,1,3\"", "[0-1, 3]", "\n- 0-1\n- 3"}) {
+    const Flags flags = parse_ok({"--config", write(std::string("worker-cpus: ") + cpus + "\n")});
+    EXPECT_THAT(flags.dataplane.worker_cpus, ElementsAre(0, 1, 3)) << cpus;
+  }
+  for (const char* bad : {"\"\"", "[]", "", "[0, 0]", "[a]", "[[0], 1]"}) {
+    expect_usage({"--config", write(std::string("worker-cpus: ") + bad + "\n")}, "");
+  }
 }
 
 TEST_F(ConfigFile, MistakesAreNamed) {
