@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "dataplane/os/eventfd.h"
+
 namespace vswitch::forwarding {
 
 void PortQueue::update_position() {
@@ -15,9 +17,7 @@ void PortQueue::update_position() {
           return;
         }
         broken_.store(queue.broken(), std::memory_order_release);
-        const std::uint64_t one = 1;
-        const ssize_t written = ::write(broken_event_, &one, sizeof(one));
-        (void)written;  // a full counter has woken its reader already
+        signal_eventfd(broken_event_);
       },
       engine_);
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "dataplane/os/eventfd.h"
 
 namespace vswitch {
 namespace {
@@ -35,9 +36,7 @@ bool replace_vanished_mapping(std::uintptr_t address) {
       return false;
     }
     mapping->vanished.store(true, std::memory_order_release);
-    const std::uint64_t one = 1;
-    const ssize_t written = write(fault_event.load(std::memory_order_relaxed), &one, sizeof(one));
-    (void)written;  // a full counter has woken its reader already
+    signal_eventfd(fault_event.load(std::memory_order_relaxed));
     return true;
   }
   return false;

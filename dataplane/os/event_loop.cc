@@ -9,16 +9,12 @@
 #include <cerrno>
 #include <ctime>
 
+#include "dataplane/os/eventfd.h"
+
 namespace vswitch {
 namespace {
 
 constexpr std::int64_t kMicrosecondsPerSecond = 1'000'000;
-
-void drain(int counter_fd) {
-  std::uint64_t count = 0;
-  const ssize_t bytes = read(counter_fd, &count, sizeof(count));
-  (void)bytes;  // nothing to drain is fine
-}
 
 }  // namespace
 
@@ -29,8 +25,8 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::create() {
   if (!loop->epoll_.valid() || !loop->wake_.valid()) {
     return absl::ErrnoToStatus(errno, "cannot create an event loop");
   }
-  const absl::Status status =
-      loop->add(loop->wake_.get(), EPOLLIN, [fd = loop->wake_.get()](std::uint32_t) { drain(fd); });
+  const absl::Status status = loop->add(
+      loop->wake_.get(), EPOLLIN, [fd = loop->wake_.get()](std::uint32_t) { drain_eventfd(fd); });
   if (!status.ok()) return status;
   return loop;
 }
@@ -72,9 +68,7 @@ bool EventLoop::post(std::function<void()> work) {
     if (closed_) return false;
     posted_.push_back(std::move(work));
   }
-  const std::uint64_t one = 1;
-  const ssize_t bytes = write(wake_.get(), &one, sizeof(one));
-  (void)bytes;  // a full counter has woken the loop already
+  signal_eventfd(wake_.get());
   return true;
 }
 
@@ -85,7 +79,7 @@ void EventLoop::every_second(std::function<void()> tick) {
   timerfd_settime(timer_.get(), 0, &interval, nullptr);
   const absl::Status status =
       add(timer_.get(), EPOLLIN, [fd = timer_.get(), tick = std::move(tick)](std::uint32_t) {
-        drain(fd);
+        drain_eventfd(fd);
         tick();
       });
   (void)status;  // adding our own timer fails only where create() would have failed
@@ -132,9 +126,7 @@ void EventLoop::run() {
 
 void EventLoop::stop() {
   stopping_.store(true, std::memory_order_release);
-  const std::uint64_t one = 1;
-  const ssize_t bytes = write(wake_.get(), &one, sizeof(one));
-  (void)bytes;
+  signal_eventfd(wake_.get());
 }
 
 }  // namespace vswitch

@@ -1,8 +1,10 @@
 #include "dataplane/os/eventfd.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 
 #include "dataplane/os/peer_fd.h"
 
@@ -17,6 +19,18 @@ absl::Status accept_doorbell(int fd) {
     return absl::ErrnoToStatus(errno, "cannot make an eventfd non-blocking");
   }
   return absl::OkStatus();
+}
+
+void signal_eventfd(int fd) {
+  const std::uint64_t one = 1;
+  const ssize_t bytes = write(fd, &one, sizeof(one));
+  (void)bytes;
+}
+
+void drain_eventfd(int fd) {
+  std::uint64_t count = 0;
+  const ssize_t bytes = read(fd, &count, sizeof(count));
+  (void)bytes;
 }
 
 }  // namespace vswitch

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dataplane/net_header/ethernet.h"
+#include "dataplane/os/eventfd.h"
 #include "dataplane/os/log.h"
 #include "dataplane/virtq/features.h"
 #include "dataplane/virtq/split_layout.h"
@@ -318,9 +319,7 @@ void VhostUserPort::quarantine(std::uint64_t vring_mask, const std::string& why)
     // Only a new start by the front-end (a new kick descriptor) releases it.
     vring.started = false;
     if (vring.error.valid()) {
-      const std::uint64_t one = 1;
-      const ssize_t written = write(vring.error.get(), &one, sizeof(one));
-      (void)written;  // a full counter has told the front-end already
+      signal_eventfd(vring.error.get());
     }
   }
   quiesce(vring_mask, [] {});

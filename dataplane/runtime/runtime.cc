@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dataplane/guest_memory/memory_fault.h"
+#include "dataplane/os/eventfd.h"
 #include "dataplane/port/vhost_user_port.h"
 
 namespace vswitch::dataplane {
@@ -21,12 +22,6 @@ namespace {
 
 constexpr std::uint32_t kMacAgingSeconds = 300;  // IEEE 802.1Q-2018, table 8-6: default
 constexpr std::uint32_t kExpirySweepSeconds = 5;
-
-void drain(int counter_fd) {
-  std::uint64_t count = 0;
-  const ssize_t bytes = read(counter_fd, &count, sizeof(count));
-  (void)bytes;  // nothing to drain is fine
-}
 
 }  // namespace
 
@@ -71,7 +66,7 @@ absl::Status Runtime::start_loop() {
 
   for (const int event : {broken_event_.get(), memory_fault_event()}) {
     const absl::Status status = loop_->add(event, EPOLLIN, [this, event](std::uint32_t) {
-      drain(event);
+      drain_eventfd(event);
       for (const auto& [id, port] : ports_) port->check_health();
     });
     if (!status.ok()) return status;
