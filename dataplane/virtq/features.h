@@ -10,7 +10,10 @@ namespace vswitch::virtq {
 
 constexpr std::uint64_t feature_bit(unsigned number) { return std::uint64_t{1} << number; }
 
+inline constexpr std::uint64_t kFeatureMtu = feature_bit(3);            // VIRTIO_NET_F_MTU
 inline constexpr std::uint64_t kFeatureMrgRxbuf = feature_bit(15);      // VIRTIO_NET_F_MRG_RXBUF
+inline constexpr std::uint64_t kFeatureStatus = feature_bit(16);        // VIRTIO_NET_F_STATUS
+inline constexpr std::uint64_t kFeatureMq = feature_bit(22);            // VIRTIO_NET_F_MQ
 inline constexpr std::uint64_t kFeatureLogAll = feature_bit(26);        // VHOST_F_LOG_ALL
 inline constexpr std::uint64_t kFeatureAnyLayout = feature_bit(27);     // VIRTIO_F_ANY_LAYOUT
 inline constexpr std::uint64_t kFeatureIndirectDesc = feature_bit(28);  // VIRTIO_F_INDIRECT_DESC
@@ -30,6 +33,18 @@ inline constexpr std::uint64_t kDeviceFeatures = kFeatureMrgRxbuf | kFeatureAnyL
 // (the num_buffers field), else the 10 of legacy devices.
 constexpr std::uint32_t net_header_bytes(std::uint64_t features) {
   return (features & (kFeatureVersion1 | kFeatureMrgRxbuf)) != 0 ? 12 : 10;
+}
+
+// What the features say to a ring end of either layout and side.
+struct RingFeatures {
+  bool indirect = false;     // VIRTIO_F_INDIRECT_DESC
+  bool event_index = false;  // VIRTIO_F_EVENT_IDX
+  bool in_order = false;     // VIRTIO_F_IN_ORDER
+};
+constexpr RingFeatures ring_features(std::uint64_t features) {
+  return {.indirect = (features & kFeatureIndirectDesc) != 0,
+          .event_index = (features & kFeatureEventIdx) != 0,
+          .in_order = (features & kFeatureInOrder) != 0};
 }
 
 // Name of one bit, e.g. 15 -> "VIRTIO_NET_F_MRG_RXBUF"; "BIT_n" for one without a name.

@@ -5,12 +5,6 @@
 namespace vswitch::virtq {
 namespace {
 
-// The device only reads these lines; leaving an equal value alone keeps them in its cache.
-template <typename T>
-void store_if_different(T& field, T value) {
-  if (load_relaxed(field) != value) store_relaxed(field, value);
-}
-
 void store_descriptor_if_different(Descriptor& shared, const Descriptor& value) {
   store_if_different(shared.address, value.address);
   store_if_different(shared.length, value.length);
