@@ -240,10 +240,10 @@ bool VhostUserPort::start_ring(unsigned index) {
     log_info(kRoom, "ring resumes at its used index port=", config_.id, " ring=", index,
              " base=", vring.position, " used=", position);
   }
-  const bool indirect = (state.features & virtq::kFeatureIndirectDesc) != 0;
   ring.queue = std::make_unique<forwarding::PortQueue>(
-      virtq::BasicDeviceQueue<virtq::SplitDevice>(virtq::SplitDevice(*layout, position, indirect),
-                                                  state.memory, state.features, vring.size),
+      virtq::BasicDeviceQueue<virtq::SplitDevice>(
+          virtq::SplitDevice(*layout, position, virtq::ring_features(state.features)), state.memory,
+          state.features, vring.size),
       vring.call.get(), services_.broken_event);
   ring.attached = true;
   return true;

@@ -14,7 +14,8 @@ enum class Access { kReadable, kWritable };
 
 struct Chain {
   std::uint16_t id = 0;     // names the chain when it is returned
-  std::uint16_t slots = 1;  // ring slots it takes: always one in a split available ring
+  std::uint16_t slots = 1;  // ring slots it takes: one in a split available ring, in a packed ring
+                            // one a descriptor
   std::uint32_t bytes = 0;
   Segment* segments = nullptr;  // in the arena of the fetch
   std::uint32_t segment_count = 0;
@@ -31,8 +32,9 @@ enum class Fetch {
 // Why a ring was given up. Its queue is quarantined until the guest sets it up anew.
 enum class BrokenRing : std::uint8_t {
   kNone,
-  kIndexJump,      // the available index moved by more than the queue size
-  kHeadOutOfRange  // an available entry names no descriptor
+  kIndexJump,       // the available index moved by more than the queue size
+  kHeadOutOfRange,  // an available entry names no descriptor
+  kEndlessList      // a packed list of descriptors does not end within the ring
 };
 
 constexpr const char* broken_ring_text(BrokenRing broken) {
@@ -43,6 +45,8 @@ constexpr const char* broken_ring_text(BrokenRing broken) {
       return "the available index moved by more than the queue size";
     case BrokenRing::kHeadOutOfRange:
       return "an available ring entry is not below the queue size";
+    case BrokenRing::kEndlessList:
+      return "a descriptor list does not end within the ring";
   }
   return "";
 }

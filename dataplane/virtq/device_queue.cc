@@ -115,7 +115,7 @@ std::uint32_t BasicDeviceQueue<DeviceEnd>::read(FrameBurst& burst, QueueCounters
     if (fetched == Fetch::kBroken || fetched == Fetch::kEmpty) [[unlikely]] {
       break;
     }
-    used_[used_count_++] = {chain.id, 0};
+    used_[used_count_++] = DeviceEnd::used(chain, 0);
     if (fetched == Fetch::kBadChain) [[unlikely]] {
       counters.drop(chain.reason);
       continue;
@@ -188,19 +188,22 @@ bool BasicDeviceQueue<DeviceEnd>::reserve(std::uint32_t frame_bytes, Reservation
       // The buffers of one frame must follow each other in the used ring (5.1.6.4), so those in
       // front of the bad one go back unused as well, and the frame starts anew behind it.
       for (std::uint16_t i = 0; i < taken; ++i) used_[used_count_ - 1 - i].length = 0;
-      used_[used_count_++] = {chain.id, 0};
+      used_[used_count_++] = DeviceEnd::used(chain, 0);
       counters.drop(chain.reason);
       missing = frame_bytes + net_header_bytes_;
       taken = 0;
     } else if (fetched != Fetch::kReady || (!mergeable_ && chain.bytes < missing)) [[unlikely]] {
-      const int unused = fetched == Fetch::kReady ? 1 : 0;
-      end_.rewind(static_cast<std::uint16_t>(taken + unused));
+      if (fetched == Fetch::kReady) {
+        used_[used_count_++] = DeviceEnd::used(chain, 0);
+        ++taken;
+      }
       used_count_ -= taken;
+      end_.rewind(used_.data() + used_count_, taken);
       return false;
     } else {
       if (taken == 0) first_segment = chain.segments;
       const std::uint32_t written = std::min(missing, chain.bytes);
-      used_[used_count_++] = {chain.id, written};
+      used_[used_count_++] = DeviceEnd::used(chain, written);
       ++taken;
       missing -= written;
       if (missing == 0) break;
@@ -266,7 +269,7 @@ template <typename DeviceEnd>
     const Frame* const* frames, std::uint32_t count, Reservation* reservations) {
   const auto room = static_cast<std::uint32_t>(used_.size()) - used_count_;
   Segment* const segments = arena_.data + arena_.count;
-  UsedElement* const elements = used_.data() + used_count_;
+  typename DeviceEnd::Used* const elements = used_.data() + used_count_;
   const std::uint32_t fetched = end_.template fetch_simple<Access::kWritable>(
       translator_.recent(), std::min(count, room), ~std::uint64_t{0}, segments, elements);
   std::uint32_t reserved = 0;
@@ -283,7 +286,7 @@ template <typename DeviceEnd>
     prefetch_for_read(segment.data);
     if (needed > kCacheLineBytes) prefetch_for_write(segment.data + kCacheLineBytes);
   }
-  if (reserved != fetched) end_.rewind(static_cast<std::uint16_t>(fetched - reserved));
+  if (reserved != fetched) end_.rewind(elements + reserved, fetched - reserved);
   arena_.count += reserved;
   used_count_ += reserved;
   return reserved;
@@ -333,5 +336,6 @@ void BasicDeviceQueue<DeviceEnd>::write(const Frame* const* frames, std::uint32_
 }
 
 template class BasicDeviceQueue<SplitDevice>;
+template class BasicDeviceQueue<PackedDevice>;
 
 }  // namespace vswitch::virtq

@@ -17,6 +17,7 @@
 #include "dataplane/frame/frame.h"
 #include "dataplane/guest_memory/guest_memory.h"
 #include "dataplane/virtq/features.h"
+#include "dataplane/virtq/packed_device.h"
 #include "dataplane/virtq/split_device.h"
 
 namespace vswitch::virtq {
@@ -65,7 +66,7 @@ class BasicDeviceQueue {
   void fill(const Reservation& reservation, const Frame& frame);
   void commit();
 
-  bool wants_event() const { return end_.wants_event(); }
+  bool wants_event() { return end_.wants_event(); }
   std::uint16_t position() const { return end_.position(); }
   BrokenRing broken() const { return end_.broken(); }
   std::uint32_t descriptors_walked() const { return end_.descriptors_walked(); }
@@ -92,11 +93,12 @@ class BasicDeviceQueue {
   std::vector<Segment> segment_storage_;
   SegmentArena arena_;
   // Chains to be returned by the next release() or commit().
-  std::vector<UsedElement> used_;
+  std::vector<typename DeviceEnd::Used> used_;
   std::uint32_t used_count_ = 0;
   std::uint32_t write_started_ = 0;  // DeviceEnd::descriptors_walked() at the start of this write
 };
 
 extern template class BasicDeviceQueue<SplitDevice>;
+extern template class BasicDeviceQueue<PackedDevice>;
 
 }  // namespace vswitch::virtq

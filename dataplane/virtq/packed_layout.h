@@ -12,6 +12,10 @@
 
 namespace vswitch::virtq {
 
+// Several fields as one word, so that one access carries them together.
+using Word32 [[gnu::may_alias]] = std::uint32_t;
+using Word64 [[gnu::may_alias]] = std::uint64_t;
+
 // 2.8.13: how the wrap counters show in a descriptor's flags, beside kDescNext and so on.
 inline constexpr std::uint16_t kPackedAvail = 1u << 7;
 inline constexpr std::uint16_t kPackedUsed = 1u << 15;
@@ -24,6 +28,20 @@ struct PackedDescriptor {
   std::uint16_t flags;
 };
 static_assert(sizeof(PackedDescriptor) == 16);
+
+// A private copy of one descriptor, each field loaded once.
+inline PackedDescriptor load_descriptor(const PackedDescriptor& shared) {
+  return {load_relaxed(shared.address), load_relaxed(shared.length), load_relaxed(shared.id),
+          load_relaxed(shared.flags)};
+}
+
+// Everything but the address by one store, which makes the whole descriptor used (or available)
+// at once. Release: what was written before, the buffer's bytes included, is seen before it is.
+inline void publish_descriptor(PackedDescriptor& shared, std::uint32_t length, std::uint16_t id,
+                               std::uint16_t flags) {
+  const std::uint64_t raw = length | std::uint64_t{id} << 32 | std::uint64_t{flags} << 48;
+  __atomic_store_n(reinterpret_cast<Word64*>(&shared.length), raw, __ATOMIC_RELEASE);
+}
 
 // 2.8.14: what one side wishes to be told of by the other.
 struct EventSuppression {
@@ -44,12 +62,13 @@ inline constexpr std::size_t kEventSuppressionAlignment = 4;
 
 // Both fields by one load, so that they belong together.
 inline EventSuppression load_event_suppression(const EventSuppression& shared) {
-  const auto raw = load_relaxed(reinterpret_cast<const std::uint32_t&>(shared));
+  const std::uint32_t raw =
+      __atomic_load_n(reinterpret_cast<const Word32*>(&shared), __ATOMIC_RELAXED);
   return {static_cast<std::uint16_t>(raw), static_cast<std::uint16_t>(raw >> 16)};
 }
 inline void store_event_suppression(EventSuppression& shared, const EventSuppression& value) {
   const std::uint32_t raw = value.offset_wrap | std::uint32_t{value.flags} << 16;
-  store_relaxed(reinterpret_cast<std::uint32_t&>(shared), raw);
+  __atomic_store_n(reinterpret_cast<Word32*>(&shared), raw, __ATOMIC_RELAXED);
 }
 
 // A place in the ring and the wrap counter that belongs to it (2.8.1). On the wire it is one

@@ -3,50 +3,11 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
+
+#include "dataplane/virtq/indirect_table.h"
 
 namespace vswitch::virtq {
-namespace {
-
-// An indirect table (2.7.5.3), read entry by entry. It may have any address and lie across regions.
-class IndirectTable {
- public:
-  IndirectTable(std::uint64_t address, std::uint32_t bytes)
-      : address_(address), entries_(static_cast<std::uint32_t>(bytes / sizeof(Descriptor))) {}
-
-  std::uint32_t entries() const { return entries_; }
-
-  // A private copy of entry `index` (below entries()); nothing where it is not mapped.
-  std::optional<Descriptor> load(Translator& translator, std::uint32_t index) const {
-    Segment pieces[sizeof(Descriptor)];
-    SegmentArena arena{pieces, 0, sizeof(Descriptor)};
-    if (translator.append(address_ + index * sizeof(Descriptor), sizeof(Descriptor), arena) !=
-        Translator::Result::kOk) {
-      return std::nullopt;
-    }
-    if (arena.count == 1 &&
-        reinterpret_cast<std::uintptr_t>(pieces[0].data) % alignof(Descriptor) == 0) {
-      return load_descriptor(*reinterpret_cast<const Descriptor*>(pieces[0].data));
-    }
-    // Odd address or crossing regions: byte by byte, each loaded once.
-    std::byte copy[sizeof(Descriptor)];
-    std::size_t copied = 0;
-    for (std::uint32_t piece = 0; piece < arena.count; ++piece) {
-      for (std::uint32_t i = 0; i < pieces[piece].length; ++i) {
-        copy[copied++] = load_relaxed(pieces[piece].data[i]);
-      }
-    }
-    Descriptor descriptor;
-    std::memcpy(&descriptor, copy, sizeof(descriptor));
-    return descriptor;
-  }
-
- private:
-  std::uint64_t address_;
-  std::uint32_t entries_;
-};
-
-}  // namespace
-
 // The general walk: several descriptors, an indirect table, anything that is wrong. Bounded by the
 // queue size: 2.7.5.3.1 forbids chains longer than that, so a longer one is a loop or a lie.
 template <Access access>
@@ -64,18 +25,16 @@ Fetch SplitDevice::fetch_chain(Translator& translator, SegmentArena& arena, Chai
   constexpr std::uint16_t kWanted = access == Access::kWritable ? kDescWrite : 0;
   std::uint64_t bytes = 0;
   std::uint32_t walked = 0;
-  std::optional<IndirectTable> table;
+  std::optional<IndirectTable<Descriptor>> table;
 
   while (true) {
     if ((descriptor.flags & kDescIndirect) != 0) {
       // 2.7.5.3.1: only if negotiated, never inside a table, never with NEXT. Its WRITE flag says
       // nothing (2.7.5.3.2).
-      if (!indirect_ || table.has_value() || (descriptor.flags & kDescNext) != 0 ||
-          descriptor.length == 0 || descriptor.length % sizeof(Descriptor) != 0 ||
-          descriptor.length > std::numeric_limits<std::uint64_t>::max() - descriptor.address) {
-        return refuse(DropReason::kBadIndirectTable);
-      }
-      table.emplace(descriptor.address, descriptor.length);
+      const bool allowed =
+          features_.indirect && !table.has_value() && (descriptor.flags & kDescNext) == 0;
+      if (allowed) table = IndirectTable<Descriptor>::at(descriptor.address, descriptor.length);
+      if (!allowed || !table) return refuse(DropReason::kBadIndirectTable);
       const std::optional<Descriptor> entry = table->load(translator, 0);
       if (!entry) return refuse(DropReason::kUnmappedAddress);
       descriptor = *entry;
@@ -116,7 +75,7 @@ template Fetch SplitDevice::fetch_chain<Access::kReadable>(Translator&, SegmentA
 template Fetch SplitDevice::fetch_chain<Access::kWritable>(Translator&, SegmentArena&, Chain&,
                                                            Descriptor);
 
-void SplitDevice::publish(const UsedElement* elements, std::uint32_t count) {
+void SplitDevice::publish(const Used* elements, std::uint32_t count) {
   UsedElement* const ring = ring_.used_elements();
   const std::uint32_t start = used_ & mask_;
   const std::uint32_t until_end = ring_.size - start;
@@ -128,12 +87,25 @@ void SplitDevice::publish(const UsedElement* elements, std::uint32_t count) {
   store_release(ring_.used->index, used_);
 }
 
-bool SplitDevice::wants_event() const {
-  // Full fence: our store of the used index before the load of the suppression flag. The driver
-  // does the reverse (stores the flag, then loads the index); without both fences each can miss the
+bool SplitDevice::wants_event() {
+  // Full fence: our store of the used index before the load of the driver's wish. The driver does
+  // the reverse (stores the wish, then loads the index); without both fences each can miss the
   // other, and a sleeping guest is never woken (2.7.7.2).
   full_fence();
-  return (load_relaxed(ring_.avail->flags) & kAvailNoInterrupt) == 0;
+  const std::uint16_t since = signalled_;
+  const bool first = std::exchange(never_signalled_, false);
+  signalled_ = used_;
+  if (!features_.event_index) return (load_relaxed(ring_.avail->flags) & kAvailNoInterrupt) == 0;
+  return first || need_event(load_relaxed(ring_.used_event()), since, used_);
+}
+
+void SplitDevice::suppress_kicks() {
+  store_relaxed(ring_.used->flags, kUsedNoNotify);
+  // 2.7.10.1: with event indices the flag means nothing. A place just passed is next reached after
+  // 65,536 chains.
+  if (features_.event_index) {
+    store_relaxed(ring_.avail_event(), static_cast<std::uint16_t>(next_ - 1));
+  }
 }
 
 }  // namespace vswitch::virtq

@@ -10,25 +10,32 @@
 #include "dataplane/frame/memory_access.h"
 #include "dataplane/guest_memory/guest_memory.h"
 #include "dataplane/virtq/chain.h"
+#include "dataplane/virtq/features.h"
 #include "dataplane/virtq/split_layout.h"
 
 namespace vswitch::virtq {
 
 class SplitDevice {
  public:
+  using Ring = SplitRing;
+  // What returns one chain to the guest.
+  using Used = UsedElement;
+  static Used used(const Chain& chain, std::uint32_t length) { return {chain.id, length}; }
+
   // Available entries that are loaded and whose descriptors are prefetched together.
   static constexpr std::uint32_t kBlock = 32;
 
   // The ring's memory must be mapped, aligned (split_layout.h) and outlive this object. `position`:
   // the available and used index to go on from; they are equal whenever everything fetched has been
   // returned, and only then does a ring start or stop.
-  SplitDevice(const SplitRing& ring, std::uint16_t position, bool indirect_negotiated)
+  SplitDevice(const SplitRing& ring, std::uint16_t position, RingFeatures features)
       : ring_(ring),
         mask_(static_cast<std::uint16_t>(ring.size - 1)),
-        indirect_(indirect_negotiated),
+        features_(features),
         next_(position),
         seen_(position),
         used_(position),
+        signalled_(position),
         block_first_(position) {}
 
   // How many chains are available, at most `wanted`; loads their heads and prefetches their
@@ -46,20 +53,23 @@ class SplitDevice {
   // taken.
   template <Access access>
   std::uint32_t fetch_simple(const Region& region, std::uint32_t wanted, std::uint64_t byte_limit,
-                             Segment* segments, UsedElement* elements);
+                             Segment* segments, Used* elements);
 
-  // Gives the last `chains` fetched ones back, unreturned: they will be fetched again.
-  void rewind(std::uint16_t chains) { next_ = static_cast<std::uint16_t>(next_ - chains); }
+  // Gives the last `chains` fetched ones, `elements`, back unreturned: they will be fetched again.
+  void rewind(const Used*, std::uint32_t chains) {
+    next_ = static_cast<std::uint16_t>(next_ - chains);
+  }
 
   // Returns chains to the guest, in one step for all of them (2.7.8.2).
-  void publish(const UsedElement* elements, std::uint32_t count);
+  void publish(const Used* elements, std::uint32_t count);
 
-  // Whether the guest wants to be notified of what was published (2.7.7.2). Contains the full
-  // fence.
-  bool wants_event() const;
+  // Whether the guest wants to be notified of what was published since the last call (2.7.7.2).
+  // Contains the full fence. The first time it says yes to a guest that uses event indices: what
+  // was published before this object was made is unknown.
+  bool wants_event();
 
   // Tells the guest that this ring is polled and needs no kicks (2.7.8, 2.7.10.2); a hint only.
-  void suppress_kicks() { store_relaxed(ring_.used->flags, kUsedNoNotify); }
+  void suppress_kicks();
 
   // Next available index to be fetched.
   std::uint16_t position() const { return next_; }
@@ -87,11 +97,13 @@ class SplitDevice {
 
   SplitRing ring_;
   std::uint16_t mask_;
-  bool indirect_;
+  RingFeatures features_;
   BrokenRing broken_ = BrokenRing::kNone;
-  std::uint16_t next_;  // next available index to fetch
-  std::uint16_t seen_;  // the guest's available index as last loaded
-  std::uint16_t used_;  // our used index, as published
+  std::uint16_t next_;       // next available index to fetch
+  std::uint16_t seen_;       // the guest's available index as last loaded
+  std::uint16_t used_;       // our used index, as published
+  std::uint16_t signalled_;  // our used index at the last wants_event()
+  bool never_signalled_ = true;
   std::uint32_t walked_ = 0;
   std::uint32_t refused_ = 0;
 
@@ -167,7 +179,7 @@ template <Access access>
                                                                       std::uint32_t wanted,
                                                                       std::uint64_t byte_limit,
                                                                       Segment* segments,
-                                                                      UsedElement* elements) {
+                                                                      Used* elements) {
   const auto in_block = static_cast<std::uint16_t>(next_ - block_first_);
   if (in_block >= block_count_) return 0;
   const std::uint32_t loaded = block_count_ - in_block;

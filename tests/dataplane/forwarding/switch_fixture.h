@@ -43,7 +43,7 @@ class TestPort {
                                   reinterpret_cast<virtq::RingHeader*>(base + ring.used_at()),
                                   ring.size()};
     return std::make_unique<forwarding::PortQueue>(
-        virtq::BasicDeviceQueue<virtq::SplitDevice>(virtq::SplitDevice(layout, 0, false), memory,
+        virtq::BasicDeviceQueue<virtq::SplitDevice>(virtq::SplitDevice(layout, 0, {}), memory,
                                                     kVersion1, ring.size()),
         call.get(), broken.get());
   }
@@ -102,7 +102,7 @@ class SwitchFixture : public testing::Test {
       if (!ports[i]) continue;
       TestPort& port = *ports[i];
       const auto number = static_cast<std::uint16_t>(i);
-      topology.outputs[i] = {.queue = port.up ? port.rx.get() : nullptr,
+      topology.outputs[i] = {.queues = port.sinks(),
                              .counters = port.transmit.get(),
                              .max_frame_bytes = port.max_frame_bytes,
                              .generation = port.generation,

@@ -95,8 +95,8 @@ class DeviceQueueTest : public ::testing::Test {
 
   SplitQueue device(const FakeQueue& queue, std::uint64_t features, std::uint16_t position = 0,
                     bool indirect = true) {
-    return SplitQueue(virtq::SplitDevice(queue.ring(), position, indirect), guest_.memory(),
-                      features, queue.size());
+    return SplitQueue(virtq::SplitDevice(queue.ring(), position, {.indirect = indirect}),
+                      guest_.memory(), features, queue.size());
   }
 
   // One poll: what the frames show, before they are given back.

@@ -230,7 +230,8 @@ TEST_F(HostileTransmitTest, ChainOverTooManyRegions) {
   for (std::uint64_t i = 0; i < 600; ++i) extents.push_back({0x100000 + 16 * i, 16});
   const FakeGuest guest(std::move(extents));
   FakeQueue ring(guest, 0x1000, 1);
-  SplitQueue queue(virtq::SplitDevice(ring.ring(), 0, true), guest.memory(), kVersion1, 1);
+  SplitQueue queue(virtq::SplitDevice(ring.ring(), 0, {.indirect = true}), guest.memory(),
+                   kVersion1, 1);
   ring.describe(0, 0x100000, 600 * 16);
   ring.offer(0);
   EXPECT_THAT(transmit(queue), IsEmpty());

@@ -64,7 +64,8 @@ TEST_F(IndirectTest, TablesAcrossTwoRegions) {
     guest.write(0x20011000, concat(Bytes(12, 0), frame_));
     guest.put_descriptor(kBoundary - before, 0x20011000, 12, kNextFlag, 1);
     guest.put_descriptor(kBoundary - before + 16, 0x2001100c, 60, 0, 0);
-    SplitQueue queue(virtq::SplitDevice(ring.ring(), 0, true), guest.memory(), kVersion1, 16);
+    SplitQueue queue(virtq::SplitDevice(ring.ring(), 0, {.indirect = true}), guest.memory(),
+                     kVersion1, 16);
     ring.describe(0, kBoundary - before, 32, kIndirectFlag);
     ring.offer(0);
     ASSERT_THAT(transmit(queue), ElementsAre(frame_)) << before;

@@ -155,8 +155,10 @@ TEST_F(PayloadTest, BufferOverTwoRegionsOnBothSides) {
   const FakeGuest guest({{kBoundary, 0x10000}, {0x20000000, 0x10000}});
   FakeQueue tx(guest, 0x20000000, 16);
   FakeQueue rx(guest, 0x20001000, 16);
-  SplitQueue from(virtq::SplitDevice(tx.ring(), 0, true), guest.memory(), kVersion1, 16);
-  SplitQueue to(virtq::SplitDevice(rx.ring(), 0, true), guest.memory(), kVersion1, 16);
+  SplitQueue from(virtq::SplitDevice(tx.ring(), 0, {.indirect = true}), guest.memory(), kVersion1,
+                  16);
+  SplitQueue to(virtq::SplitDevice(rx.ring(), 0, {.indirect = true}), guest.memory(), kVersion1,
+                16);
   for (std::uint64_t before = 1; before < 400; before += 3) {
     const Bytes frame = pattern(388, static_cast<std::uint32_t>(before));
     guest.write(kBoundary - before, concat(Bytes(12, 0), frame));

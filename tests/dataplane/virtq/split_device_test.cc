@@ -28,14 +28,14 @@ class SplitDeviceTest : public DeviceQueueTest {
 };
 
 TEST_F(SplitDeviceTest, EmptyRing) {
-  SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   EXPECT_EQ(end.peek(32), 0U);
   EXPECT_EQ(fetch(end), Fetch::kEmpty);
   EXPECT_EQ(end.position(), 0);
 }
 
 TEST_F(SplitDeviceTest, ChainSaysWhatWasOffered) {
-  SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   tx_.describe(77, kTxBuffers, 100, kNextFlag, 3);
   tx_.describe(3, kTxBuffers + 4096, 50);
   tx_.offer(77);
@@ -52,7 +52,7 @@ TEST_F(SplitDeviceTest, ChainSaysWhatWasOffered) {
 }
 
 TEST_F(SplitDeviceTest, RefusedChainLeavesNoSegments) {
-  SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   tx_.describe(0, kTxBuffers, 100, kNextFlag, 1);
   tx_.describe(1, 0xdead0000, 50);
   tx_.offer(0);
@@ -63,7 +63,7 @@ TEST_F(SplitDeviceTest, RefusedChainLeavesNoSegments) {
 }
 
 TEST_F(SplitDeviceTest, ArenaTooSmallForAChain) {
-  SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   for (std::uint16_t i = 0; i < 65; ++i) {
     tx_.describe(i, kTxBuffers, 10, i == 64 ? 0 : kNextFlag, static_cast<std::uint16_t>(i + 1));
   }
@@ -79,7 +79,7 @@ TEST_F(SplitDeviceTest, ArenaTooSmallForAChain) {
 TEST_F(SplitDeviceTest, ChainOfFourGigabytes) {
   const FakeGuest guest({{0x100000000, 0x81000000}});
   FakeQueue ring(guest, 0x100000000, 16);
-  SplitDevice end(ring.ring(), 0, true);
+  SplitDevice end(ring.ring(), 0, {.indirect = true});
   Translator translator(*guest.memory());
   ring.describe(0, 0x100001000, 0x80000000, kNextFlag, 1);
   ring.describe(1, 0x100001000, 0x80000000, kNextFlag, 2);
@@ -90,7 +90,7 @@ TEST_F(SplitDeviceTest, ChainOfFourGigabytes) {
 }
 
 TEST_F(SplitDeviceTest, RewoundChainsComeAgain) {
-  SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   for (std::uint16_t i = 0; i < 40; ++i) {
     tx_.describe(i, kTxBuffers, 10u + i);
     tx_.put_head(i);
@@ -100,7 +100,7 @@ TEST_F(SplitDeviceTest, RewoundChainsComeAgain) {
     ASSERT_EQ(fetch(end), Fetch::kReady);
     EXPECT_EQ(chain_.id, i);
   }
-  end.rewind(6);  // over the border of a block of 32
+  end.rewind(nullptr, 6);  // over the border of a block of 32
   EXPECT_EQ(end.position(), 30);
   for (std::uint16_t i = 30; i < 40; ++i) {
     ASSERT_EQ(fetch(end), Fetch::kReady);
@@ -111,7 +111,7 @@ TEST_F(SplitDeviceTest, RewoundChainsComeAgain) {
 }
 
 TEST_F(SplitDeviceTest, PeekCountsAndStopsAtABlock) {
-  SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   for (std::uint16_t i = 0; i < 100; ++i) tx_.put_head(i);
   EXPECT_EQ(end.peek(8), 0U);  // not shown yet
   tx_.show();
@@ -124,7 +124,7 @@ TEST_F(SplitDeviceTest, PeekCountsAndStopsAtABlock) {
 // 2.7.8: elements go round the ring, the index round 2^16; one step for all of a batch.
 TEST_F(SplitDeviceTest, UsedRingWraps) {
   FakeQueue ring(guest_, kTxRing, 8, 0xfffd);
-  SplitDevice end(ring.ring(), 0xfffd, true);
+  SplitDevice end(ring.ring(), 0xfffd, {.indirect = true});
   const virtq::UsedElement elements[] = {{1, 10}, {2, 20}, {3, 30}, {4, 40}, {5, 50}};
   end.publish(elements, 5);
   EXPECT_EQ(ring.used_index(), 2);
@@ -146,7 +146,7 @@ TEST_F(SplitDeviceTest, KicksAreSuppressedFromTheStart) {
 
 // 2.7.7.2: VIRTQ_AVAIL_F_NO_INTERRUPT is 1; other bits mean nothing.
 TEST_F(SplitDeviceTest, EventsAreSuppressedByTheGuest) {
-  const SplitDevice end(tx_.ring(), 0, true);
+  SplitDevice end(tx_.ring(), 0, {.indirect = true});
   EXPECT_TRUE(end.wants_event());
   guest_.write(tx_.avail(), {1, 0});
   EXPECT_FALSE(end.wants_event());
