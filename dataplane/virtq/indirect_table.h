@@ -16,18 +16,18 @@
 namespace vswitch::virtq {
 
 template <typename DescriptorType>
-class IndirectTable {
+class IndirectTableView {
  public:
   static constexpr std::uint32_t kEntryBytes = sizeof(DescriptorType);
 
   // Nothing unless the range is a table: whole entries, at least one, that do not wrap around the
   // end of the address space.
-  static std::optional<IndirectTable> at(std::uint64_t address, std::uint32_t bytes) {
+  static std::optional<IndirectTableView> at(std::uint64_t address, std::uint32_t bytes) {
     if (bytes == 0 || bytes % kEntryBytes != 0 ||
         bytes > std::numeric_limits<std::uint64_t>::max() - address) {
       return std::nullopt;
     }
-    return IndirectTable(address, bytes / kEntryBytes);
+    return IndirectTableView(address, bytes / kEntryBytes);
   }
 
   std::uint32_t entries() const { return entries_; }
@@ -58,7 +58,7 @@ class IndirectTable {
   }
 
  private:
-  IndirectTable(std::uint64_t address, std::uint32_t entries)
+  IndirectTableView(std::uint64_t address, std::uint32_t entries)
       : address_(address), entries_(entries) {}
 
   std::uint64_t address_;

@@ -46,7 +46,7 @@ template <Access access>
 void PackedDevice::take_table(Walk& walk, Translator& translator, SegmentArena& arena,
                               std::uint64_t address, std::uint32_t length) {
   if (walk.reason) return;
-  const auto table = IndirectTable<PackedDescriptor>::at(address, length);
+  const auto table = IndirectTableView<PackedDescriptor>::at(address, length);
   if (!features_.indirect || !table) {
     walk.refuse(DropReason::kBadIndirectTable);
     return;

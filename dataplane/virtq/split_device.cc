@@ -25,7 +25,7 @@ Fetch SplitDevice::fetch_chain(Translator& translator, SegmentArena& arena, Chai
   constexpr std::uint16_t kWanted = access == Access::kWritable ? kDescWrite : 0;
   std::uint64_t bytes = 0;
   std::uint32_t walked = 0;
-  std::optional<IndirectTable<Descriptor>> table;
+  std::optional<IndirectTableView<Descriptor>> table;
 
   while (true) {
     if ((descriptor.flags & kDescIndirect) != 0) {
@@ -33,7 +33,7 @@ Fetch SplitDevice::fetch_chain(Translator& translator, SegmentArena& arena, Chai
       // nothing (2.7.5.3.2).
       const bool allowed =
           features_.indirect && !table.has_value() && (descriptor.flags & kDescNext) == 0;
-      if (allowed) table = IndirectTable<Descriptor>::at(descriptor.address, descriptor.length);
+      if (allowed) table = IndirectTableView<Descriptor>::at(descriptor.address, descriptor.length);
       if (!allowed || !table) return refuse(DropReason::kBadIndirectTable);
       const std::optional<Descriptor> entry = table->load(translator, 0);
       if (!entry) return refuse(DropReason::kUnmappedAddress);
