@@ -196,7 +196,7 @@ class Scenario {
           new_table();
           break;
         case 1:
-          look_up_user(current_, address(), length());
+          look_up_user(current_);
           break;
         case 2:
           if (step == 0x82) vanish();
@@ -253,7 +253,7 @@ class Scenario {
       if (i != 0 && (kind & 2) != 0) {
         region.user = table.model.back().user + table.model.back().size;
       }
-      region.file = static_cast<Files::Kind>((kind >> 2) % Files::kCount);
+      region.file = static_cast<Files::Kind>((kind >> 2 & 0x1f) % Files::kCount);
       region.offset = (kind & 0x80) != 0 ? script_.u64() : script_.u16() % kFileBytes;
       table.model.push_back(region);
       descriptions.push_back(
@@ -369,7 +369,9 @@ class Scenario {
     if (replaced) report_.reach(Outcome::kSeveralTables);
   }
 
-  void look_up_user(const Table& table, std::uint64_t start, std::uint64_t bytes) {
+  void look_up_user(const Table& table) {
+    const std::uint64_t start = address();
+    const std::uint64_t bytes = length();
     if (table.memory == nullptr) return;
     const std::byte* const found = table.memory->at_user_address(start, bytes);
     const std::byte* expected = nullptr;
