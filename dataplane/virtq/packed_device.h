@@ -120,7 +120,7 @@ template <Access access>
                                                                        Segment* segments,
                                                                        Used* elements) {
   const Region here = region;
-  const std::uint32_t room = ring_.size - outstanding_;
+  const std::uint32_t room = broken_ == BrokenRing::kNone ? ring_.size - outstanding_ : 0;
   const std::uint32_t count = wanted < room ? wanted : room;
   constexpr std::uint16_t kWanted = access == Access::kWritable ? kDescWrite : 0;
   std::uint64_t bytes = 0;

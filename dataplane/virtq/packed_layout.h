@@ -39,14 +39,22 @@ inline PackedDescriptor load_descriptor(const PackedDescriptor& shared) {
 // at once. Release: what was written before, the buffer's bytes included, is seen before it is.
 inline void publish_descriptor(PackedDescriptor& shared, std::uint32_t length, std::uint16_t id,
                                std::uint16_t flags) {
+#if defined(__SANITIZE_THREAD__)
+  // ThreadSanitizer pairs a release with an acquire by their address, and the other side's is that
+  // of the flags alone.
+  store_relaxed(shared.length, length);
+  store_relaxed(shared.id, id);
+  store_release(shared.flags, flags);
+#else
   const std::uint64_t raw = length | std::uint64_t{id} << 32 | std::uint64_t{flags} << 48;
   __atomic_store_n(reinterpret_cast<Word64*>(&shared.length), raw, __ATOMIC_RELEASE);
+#endif
 }
 
 // 2.8.14: what one side wishes to be told of by the other.
 struct EventSuppression {
   std::uint16_t offset_wrap;  // bits 0-14: descriptor offset, bit 15: wrap counter
-  std::uint16_t flags;        // one of the following
+  std::uint16_t flags;        // one of the following; bits 2-15 are reserved
 };
 static_assert(sizeof(EventSuppression) == 4);
 inline constexpr std::uint16_t kEventsEnabled = 0;
@@ -60,11 +68,11 @@ constexpr std::size_t packed_ring_bytes(std::uint32_t size) {
 inline constexpr std::size_t kPackedRingAlignment = 16;
 inline constexpr std::size_t kEventSuppressionAlignment = 4;
 
-// Both fields by one load, so that they belong together.
+// Both fields by one load, so that they belong together; without the reserved bits.
 inline EventSuppression load_event_suppression(const EventSuppression& shared) {
   const std::uint32_t raw =
       __atomic_load_n(reinterpret_cast<const Word32*>(&shared), __ATOMIC_RELAXED);
-  return {static_cast<std::uint16_t>(raw), static_cast<std::uint16_t>(raw >> 16)};
+  return {static_cast<std::uint16_t>(raw), static_cast<std::uint16_t>(raw >> 16 & 3)};
 }
 inline void store_event_suppression(EventSuppression& shared, const EventSuppression& value) {
   const std::uint32_t raw = value.offset_wrap | std::uint32_t{value.flags} << 16;

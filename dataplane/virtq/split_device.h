@@ -92,6 +92,7 @@ class SplitDevice {
   Fetch fetch_chain(Translator& translator, SegmentArena& arena, Chain& chain, Descriptor first);
   Fetch give_up(BrokenRing reason) {
     broken_ = reason;
+    block_count_ = 0;  // nor is any entry served that was loaded, or rewound, before
     return Fetch::kBroken;
   }
 
@@ -123,7 +124,7 @@ inline std::uint32_t SplitDevice::peek(std::uint32_t wanted) {
     seen_ = load_acquire(ring_.avail->index);
     ready = static_cast<std::uint16_t>(seen_ - next_);
     if (ready > ring_.size) {
-      broken_ = BrokenRing::kIndexJump;
+      give_up(BrokenRing::kIndexJump);
       return 0;
     }
     if (ready == 0) return 0;
