@@ -15,7 +15,9 @@ class Scenario(unittest.TestCase):
 
     def _close(self):
         outcome = self._outcome.result
-        failed = any(case is self for case, _ in outcome.failures + outcome.errors)
+        # What fails in a subTest is recorded under an object of its own.
+        failed = any(getattr(case, "test_case", case) is self
+                     for case, _ in outcome.failures + outcome.errors)
         self.workspace.close(show_logs=failed)
 
     def start_switch(self, *flags):

@@ -1,4 +1,4 @@
-"""DPDK's testpmd with two virtio-user ports: an independent guest without a virtual machine."""
+"""DPDK's testpmd with pairs of virtio-user ports: independent guests without a virtual machine."""
 import re
 import subprocess
 
@@ -8,26 +8,40 @@ PROMPT = "testpmd>"
 
 
 class Testpmd:
-    """Frames that it sends on one port arrive on the other and are sent again: they circulate.
+    """What it receives on one port of a pair (0 and 1, 2 and 3...) it sends on the other.
+
+    With both ports of a pair on one bridge, frames that it sends once circulate.
 
     `hugepages`: its memory then grows while it runs, and it sends its memory table again each time;
-    without, it is one region of ordinary pages from the start.
+    without, it is one region of ordinary pages from the start. `queue_sizes`: of each pair in turn.
+    `jumbo`: frames of up to 9018 bytes, in as many buffers as it takes.
     """
 
-    def __init__(self, workspace, sockets, device_options="", hugepages=False, cpu=0):
+    def __init__(self, workspace, sockets, device_options="", hugepages=False, cpu=0,
+                 queue_sizes=(256,), jumbo=False):
         memory = (["--in-memory", "--single-file-segments"] if hugepages else
                   ["--no-huge", "--no-shconf", "-m", "256"])
+        self.ports = range(len(sockets))
         devices = []
         for number, socket in enumerate(sockets):
+            size = queue_sizes[number // 2 % len(queue_sizes)]
             devices += ["--vdev", f"net_virtio_user{number},path={socket},"
-                        f"mac={self.mac(number)},queue_size=256{device_options}"]
-        peers = [f"--eth-peer={number},{self.mac(1 - number)}" for number in range(len(sockets))]
+                        f"mac={self.mac(number)},queue_size={size}{device_options}"]
+        # By default it does without the widest vectors, even where they are asked for.
+        simd = ["--force-max-simd-bitwidth=512"] if "vectorized=1" in device_options else []
+        # It then says which of its receive and transmit functions it has chosen.
+        logs = [f"--log-level=pmd.net.virtio.{part}:info" for part in ("init", "driver")]
+        peers = [f"--eth-peer={number},{self.mac(number ^ 1)}" for number in self.ports]
+        # Buffers for all rings full at once, and some on their way.
+        buffers = 4096 if max(queue_sizes) <= 256 else 16384
+        large = ["--max-pkt-len=9018", "--enable-scatter", "--tx-offloads=0x8000"] if jumbo else []
         # Its output would come in blocks of 4 KiB otherwise.
         self.process = workspace.start("testpmd", [
-            "stdbuf", "-oL", find_tool("dpdk-testpmd"), "--lcores", f"0@{cpu},1@{cpu}", *memory, "--iova-mode=va",
-            "--no-pci", "--file-prefix", workspace.path.name, *devices, "--", "-i", "--nb-cores=1",
-            "--total-num-mbufs=4096", "--txd=256", "--rxd=256", "--no-mlockall", *peers,
-            "--forward-mode=io"], stdin=subprocess.PIPE)
+            "stdbuf", "-oL", find_tool("dpdk-testpmd"), "--lcores", f"0@{cpu},1@{cpu}", *memory,
+            "--iova-mode=va", "--no-pci", "--file-prefix", workspace.path.name, *simd, *logs,
+            *devices, "--", "-i", "--nb-cores=1", f"--total-num-mbufs={buffers}",
+            f"--txd={max(queue_sizes)}", f"--rxd={max(queue_sizes)}", "--no-mlockall", *large,
+            *peers, "--forward-mode=io"], stdin=subprocess.PIPE)
         _, self._seen = self.process.wait_for_output(PROMPT, 30)
 
     @staticmethod
@@ -44,16 +58,32 @@ class Testpmd:
         """Sends the first `bursts` bursts of 32 frames on each port and keeps them circulating."""
         self.command(f"set txpkts {size}\nstart tx_first {bursts}", "RX queue number")
 
+    def paths(self):
+        """By port number: the names of its receive and its transmit function, as its log has them."""
+        found = re.findall(r"virtio: using (.*?) (Rx|Tx) path on port (\d+)", self.process.output())
+        return {port: {direction: name for name, direction, number in found if int(number) == port}
+                for port in self.ports}
+
     def counters(self):
         """By port number: received and sent frames and bytes, as testpmd counts them."""
-        text = self.command("show port stats all", "statistics for port 1 .*Tx-pps")
+        text = self.command("show port stats all", f"statistics for port {self.ports[-1]} .*Tx-pps")
         blocks = re.findall(
             r"statistics for port (\d+).*?RX-packets: (\d+).*?RX-bytes: +(\d+)"
             r".*?TX-packets: (\d+).*?TX-bytes: +(\d+)", text, re.S)
-        if len({number for number, *_ in blocks}) < 2:
+        if len({number for number, *_ in blocks}) < len(self.ports):
             raise ScenarioError("testpmd did not show its statistics")
         return {int(number): dict(zip(("rx_packets", "rx_bytes", "tx_packets", "tx_bytes"),
                                       map(int, values))) for number, *values in blocks}
+
+    def forwarded(self):
+        """By port number: frames received, sent, and dropped for want of free descriptors, since
+        the start of forwarding."""
+        text = self.command("show fwd stats all", r"Accumulated forward statistics.*TX-total: \d+")
+        blocks = re.findall(
+            r"statistics for port (\d+).*?RX-packets: (\d+).*?TX-packets: (\d+) +TX-dropped: (\d+)",
+            text, re.S)
+        return {int(number): dict(zip(("received", "sent", "dropped"), map(int, values)))
+                for number, *values in blocks}
 
     def stop_forwarding(self):
         """Frames that testpmd itself had to drop, for want of free descriptors."""
