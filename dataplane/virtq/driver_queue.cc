@@ -17,6 +17,36 @@ constexpr std::size_t kReapBurst = 64;
 
 }  // namespace
 
+std::optional<TxLayout> resolve_tx_layout(TxLayout wanted, std::uint64_t features) {
+  const bool any_layout = (features & (kFeatureVersion1 | kFeatureAnyLayout)) != 0;
+  const bool indirect = (features & kFeatureIndirectDesc) != 0;
+  switch (wanted) {
+    case TxLayout::kAuto:
+      return any_layout ? TxLayout::kPush : indirect ? TxLayout::kIndirect : TxLayout::kChain;
+    case TxLayout::kPush:
+      return any_layout ? std::optional(wanted) : std::nullopt;
+    case TxLayout::kIndirect:
+      return indirect ? std::optional(wanted) : std::nullopt;
+    case TxLayout::kChain:
+      return wanted;
+  }
+  return std::nullopt;
+}
+
+const char* tx_layout_name(TxLayout layout) {
+  switch (layout) {
+    case TxLayout::kAuto:
+      return "auto";
+    case TxLayout::kPush:
+      return "push";
+    case TxLayout::kIndirect:
+      return "indirect";
+    case TxLayout::kChain:
+      return "chain";
+  }
+  return "";
+}
+
 BufferPool::BufferPool(std::uint32_t count) : ring_(count), available_(count) {
   for (std::uint32_t i = 0; i < count; ++i) ring_[i] = static_cast<std::uint16_t>(i);
 }
@@ -37,11 +67,17 @@ void BufferPool::put(std::uint16_t buffer) {
 
 template <DriverRing Ring>
 DriverTransmitQueue<Ring>::DriverTransmitQueue(std::unique_ptr<Ring> ring,
-                                               const BufferArea& buffers, std::uint64_t features)
+                                               const BufferArea& buffers, std::uint64_t features,
+                                               const TransmitOptions& options)
     : ring_(std::move(ring)),
       buffers_(buffers),
       header_bytes_(net_header_bytes(features)),
-      pool_size_(std::min(buffers.count, ring_->size())),
+      layout_(resolve_tx_layout(options.layout, features).value_or(TxLayout::kChain)),
+      header_policy_(options.header_policy),
+      reclaim_(options.reclaim),
+      // So that a buffer always comes with the descriptors it needs.
+      pool_size_(
+          std::min(buffers.count, layout_ == TxLayout::kChain ? ring_->size() / 2 : ring_->size())),
       pool_(pool_size_),
       buffer_of_(ring_->size()) {}
 
@@ -60,7 +96,7 @@ std::uint32_t DriverTransmitQueue<Ring>::reclaim() {
 template <DriverRing Ring>
 std::uint32_t DriverTransmitQueue<Ring>::reserve(std::span<Slot> slots) {
   // Looking at the used ring only when buffers run short keeps its cache line with the device.
-  if (pool_.available() < slots.size()) reclaim();
+  if (reclaim_ == Reclaim::kEager || pool_.available() < slots.size()) reclaim();
   const auto count =
       static_cast<std::uint32_t>(std::min<std::size_t>(slots.size(), pool_.available()));
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -74,15 +110,41 @@ std::uint32_t DriverTransmitQueue<Ring>::reserve(std::span<Slot> slots) {
 }
 
 template <DriverRing Ring>
+void DriverTransmitQueue<Ring>::write_header(std::byte* place) const {
+  // 5.1.6.2: no offload is asked for, so all fields are zero; num_buffers too.
+  constexpr VirtioNetHeader kNothingAsked{};
+  if (header_policy_ == HeaderPolicy::kCompareThenWrite) {
+    store_net_header_if_different(place, kNothingAsked, header_bytes_);
+  } else {
+    std::memcpy(place, &kNothingAsked, header_bytes_);
+  }
+}
+
+template <DriverRing Ring>
+std::optional<std::uint16_t> DriverTransmitQueue<Ring>::post(const Slot& slot) {
+  const std::size_t offset = std::size_t{slot.buffer} * buffers_.buffer_bytes;
+  const std::uint64_t address = buffers_.guest_address + offset;
+  write_header(buffers_.host + offset);
+  if (layout_ == TxLayout::kPush) {
+    const DriverSegment whole{address, header_bytes_ + slot.length, /*device_writable=*/false};
+    return ring_->post(std::span(&whole, 1));
+  }
+  // A legacy device without ANY_LAYOUT wants the header in a descriptor of its own (5.1.6, "Framing
+  // Requirements").
+  const std::array<DriverSegment, 2> parts{
+      DriverSegment{address, header_bytes_, /*device_writable=*/false},
+      DriverSegment{address + header_bytes_, slot.length, /*device_writable=*/false}};
+  if (layout_ == TxLayout::kChain) return ring_->post(parts);
+  const std::size_t table = std::size_t{slot.buffer} * kTransmitTableBytes;
+  return ring_->post_indirect({buffers_.tables.host + table, buffers_.tables.guest_address + table},
+                              parts);
+}
+
+template <DriverRing Ring>
 bool DriverTransmitQueue<Ring>::commit(std::span<const Slot> slots) {
   for (const Slot& slot : slots) {
-    const std::size_t offset = std::size_t{slot.buffer} * buffers_.buffer_bytes;
-    // 5.1.6.2: no offload is asked for, so all fields are zero; num_buffers too.
-    store_net_header_if_different(buffers_.host + offset, VirtioNetHeader{}, header_bytes_);
-    const DriverSegment segment{buffers_.guest_address + offset, header_bytes_ + slot.length,
-                                /*device_writable=*/false};
-    // There is a free descriptor: buffers never outnumber descriptors, and a chain is one.
-    const auto id = ring_->post(std::span(&segment, 1));
+    // There are free descriptors: buffers never outnumber what the ring has room for.
+    const auto id = post(slot);
     if (!id) break;
     buffer_of_[*id] = pool_.take();
   }
@@ -197,5 +259,7 @@ void DriverReceiveQueue<Ring>::drop_partial() {
 
 template class DriverTransmitQueue<SplitDriver>;
 template class DriverReceiveQueue<SplitDriver>;
+template class DriverTransmitQueue<PackedDriver>;
+template class DriverReceiveQueue<PackedDriver>;
 
 }  // namespace vswitch::virtq

@@ -1,7 +1,5 @@
 #include "dataplane/virtq/split_driver.h"
 
-#include <algorithm>
-
 namespace vswitch::virtq {
 namespace {
 
@@ -14,15 +12,12 @@ void store_descriptor_if_different(Descriptor& shared, const Descriptor& value) 
 
 }  // namespace
 
-SplitDriver::SplitDriver(const SplitRing& ring)
+SplitDriver::SplitDriver(const SplitRing& ring, RingFeatures features)
     : ring_(ring),
+      features_(features),
       mask_(static_cast<std::uint16_t>(ring.size - 1)),
-      free_(ring.size),
-      free_count_(ring.size),
-      chains_(ring.size),
-      next_(ring.size) {
+      chains_(ring.size) {
   for (std::uint32_t i = 0; i < ring.size; ++i) {
-    free_[i] = static_cast<std::uint16_t>(i);
     store_descriptor(ring_.descriptors[i], Descriptor{});
     store_relaxed(ring_.avail_entries()[i], std::uint16_t{0});
     store_relaxed(ring_.used_elements()[i].id, std::uint32_t{0});
@@ -32,135 +27,186 @@ SplitDriver::SplitDriver(const SplitRing& ring)
   store_relaxed(ring_.avail->index, std::uint16_t{0});
   store_relaxed(ring_.used->flags, std::uint16_t{0});
   store_relaxed(ring_.used->index, std::uint16_t{0});
+  if (features_.event_index) {
+    store_relaxed(ring_.used_event(), std::uint16_t{0});
+    store_relaxed(ring_.avail_event(), std::uint16_t{0});
+  }
 }
 
-std::uint16_t SplitDriver::take_descriptor() {
-  const std::uint16_t index = free_[free_head_ & mask_];
-  ++free_head_;
-  --free_count_;
-  return index;
+void SplitDriver::make_available(std::uint16_t head, std::uint32_t writable,
+                                 std::size_t descriptors) {
+  chains_.add(head, {.order = posted_,
+                     .writable = writable,
+                     .descriptors = static_cast<std::uint16_t>(descriptors)});
+  // 2.7.13.2: the head goes into the next ring entry, still unseen by the device.
+  store_if_different(ring_.avail_entries()[available() & mask_], head);
+  ++posted_;
 }
 
 std::optional<std::uint16_t> SplitDriver::post(std::span<const DriverSegment> chain) {
-  if (chain.empty() || chain.size() > free_count_) return std::nullopt;
-  const std::uint16_t head = take_descriptor();
-  ChainState state{
-      .writable = 0, .descriptors = static_cast<std::uint16_t>(chain.size()), .last = head};
+  if (chain.empty() || chain.size() > chains_.free()) return std::nullopt;
+  const std::uint16_t head = chains_.take();
+  std::uint16_t here = head;
+  std::uint32_t writable = 0;
   // 2.7.13.1: fill the descriptors. An ordinary store each; expose() orders them.
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const DriverSegment& segment = chain[i];
     Descriptor descriptor{segment.address, segment.length, 0, 0};
     if (segment.device_writable) {
       descriptor.flags = kDescWrite;
-      state.writable += segment.length;
+      writable += segment.length;
     }
-    const std::uint16_t here = state.last;
+    const std::uint16_t current = here;
     if (i + 1 < chain.size()) {
-      state.last = take_descriptor();
+      // 2.7.5: with VIRTIO_F_IN_ORDER the next one must be the next in the table. It is: chains
+      // come back oldest first then, and free descriptors are taken first in first out.
+      here = chains_.take();
       descriptor.flags = static_cast<std::uint16_t>(descriptor.flags | kDescNext);
-      descriptor.next = state.last;
-      next_[here] = state.last;
+      descriptor.next = here;
+      chains_.link(current, here);
     }
-    store_descriptor_if_different(ring_.descriptors[here], descriptor);
+    store_descriptor_if_different(ring_.descriptors[current], descriptor);
   }
-  chains_[head] = state;
-  // 2.7.13.2: the head goes into the next ring entry, still unseen by the device.
-  store_if_different(ring_.avail_entries()[available_ & mask_], head);
-  ++available_;
+  make_available(head, writable, chain.size());
+  return head;
+}
+
+std::optional<std::uint16_t> SplitDriver::post_indirect(const IndirectTable& table,
+                                                        std::span<const DriverSegment> chain) {
+  if (!features_.indirect || chain.empty() || chain.size() > size() || chains_.free() == 0) {
+    return std::nullopt;
+  }
+  auto* entries = reinterpret_cast<Descriptor*>(table.host);
+  std::uint32_t writable = 0;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const DriverSegment& segment = chain[i];
+    Descriptor entry{segment.address, segment.length, 0, 0};
+    if (segment.device_writable) {
+      entry.flags = kDescWrite;
+      writable += segment.length;
+    }
+    if (i + 1 < chain.size()) {
+      // 2.7.5.3: linked by index into the table; VIRTIO_F_IN_ORDER wants them one after the other.
+      entry.flags = static_cast<std::uint16_t>(entry.flags | kDescNext);
+      entry.next = static_cast<std::uint16_t>(i + 1);
+    }
+    store_descriptor_if_different(entries[i], entry);
+  }
+  const std::uint16_t head = chains_.take();
+  store_descriptor_if_different(
+      ring_.descriptors[head],
+      {table.guest_address, static_cast<std::uint32_t>(indirect_table_bytes(chain.size())),
+       kDescIndirect, 0});
+  make_available(head, writable, 1);
   return head;
 }
 
 void SplitDriver::expose() {
-  if (available_ == exposed_) return;
-  // 2.7.13.3: release orders the descriptors and ring entries before the index that reveals them.
-  store_release(ring_.avail->index, available_);
-  exposed_ = available_;
+  if (available() == exposed_) return;
+  // 2.7.13.3: release orders descriptors, indirect tables, ring entries and the frames themselves
+  // before the index that reveals them.
+  store_release(ring_.avail->index, available());
+  exposed_ = available();
 }
 
-void SplitDriver::free_chain(std::uint16_t id) {
-  std::uint16_t index = id;
-  for (std::uint16_t left = chains_[id].descriptors; left > 0; --left) {
-    free_[(free_head_ + free_count_) & mask_] = index;
-    ++free_count_;
-    index = next_[index];
-  }
-  chains_[id].descriptors = 0;
+std::uint16_t SplitDriver::batch_size(std::uint32_t id, std::uint16_t pending) const {
+  if (!chains_.in_flight(id)) return 0;
+  if (!features_.in_order) return 1;
+  // 2.7.9: the element stands where its batch begins; the device skipped as many entries as the
+  // batch has other chains. One that skipped fewer (it returned something else in between, which
+  // was refused) is taken by what it names: so the two of us agree again.
+  const auto last = static_cast<std::uint16_t>(id);
+  const std::uint64_t chains = chains_[last].order - chains_[chains_.oldest()].order + 1;
+  return chains < pending ? static_cast<std::uint16_t>(chains) : pending;
 }
 
 std::uint32_t SplitDriver::reap(std::span<UsedChain> out) {
   if (broken_) return 0;
   // 2.7.14: acquire orders this load before those of the used elements and of the buffers' content.
   const std::uint16_t index = load_acquire(ring_.used->index);
+  const std::uint16_t before = used_;
   auto pending = static_cast<std::uint16_t>(index - used_);
   if (pending > ring_.size) {
     broken_ = true;
     return 0;
   }
   std::uint32_t count = 0;
-  for (; pending > 0 && count < out.size(); --pending) {
-    const UsedElement& shared = ring_.used_elements()[used_ & mask_];
-    const std::uint32_t id = load_relaxed(shared.id);
-    std::uint32_t length = load_relaxed(shared.length);
-    ++used_;
-    if (id >= ring_.size || chains_[id].descriptors == 0) {
-      ++counters_.bad_ids;
-      continue;
+  while (count < out.size()) {
+    if (!batch_.open) {
+      if (pending == 0) break;
+      const UsedElement& shared = ring_.used_elements()[used_ & mask_];
+      const std::uint32_t id = load_relaxed(shared.id);
+      const std::uint32_t length = load_relaxed(shared.length);
+      const std::uint16_t entries = batch_size(id, pending);
+      if (entries == 0) {
+        // What the entry stood for stays in flight; with VIRTIO_F_IN_ORDER a later one covers it.
+        ++counters_.bad_ids;
+        ++used_;
+        --pending;
+        continue;
+      }
+      used_ = static_cast<std::uint16_t>(used_ + entries);
+      pending = static_cast<std::uint16_t>(pending - entries);
+      batch_ = {static_cast<std::uint16_t>(id), length, true};
     }
-    if (length > chains_[id].writable) {
-      ++counters_.capped_lengths;
-      length = chains_[id].writable;
+    const std::uint16_t head = features_.in_order ? chains_.oldest() : batch_.last;
+    if (head == batch_.last) {
+      out[count++] = chains_.finish(head, batch_.length, counters_);
+      batch_.open = false;
+    } else {
+      out[count++] = chains_.finish_skipped(head);
     }
-    const auto head = static_cast<std::uint16_t>(id);
-    free_chain(head);
-    out[count++] = {head, length};
+  }
+  if (features_.event_index && calls_wanted_ && used_ != before) {
+    // 2.7.7: a call for the next element, which must be wished before the caller looks again.
+    store_relaxed(ring_.used_event(), used_);
+    full_fence();
   }
   return count;
 }
 
 bool SplitDriver::wants_event() {
-  // 2.7.13.3.1: the store of avail.idx must be seen before used.flags is read. Without the fence
-  // the device could set "no notify off" and find nothing, while we still read "no notify".
+  // 2.7.13.3.1: the store of avail.idx must be seen before the device's wish is read. Without the
+  // fence the device could change its wish and find nothing, while we still read the old one.
   full_fence();
-  return (load_relaxed(ring_.used->flags) & kUsedNoNotify) == 0;
+  // 2.7.10: each of the two wishes is ignored in favour of the other.
+  if (!features_.event_index) return (load_relaxed(ring_.used->flags) & kUsedNoNotify) == 0;
+  const bool wanted = need_event(load_relaxed(ring_.avail_event()), notified_, exposed_);
+  notified_ = exposed_;
+  return wanted;
 }
 
 void SplitDriver::suppress_calls(bool suppress) {
-  store_if_different(ring_.avail->flags, suppress ? kAvailNoInterrupt : std::uint16_t{0});
-  // 2.7.7.1 with 2.7.8: the flag must be seen before the caller's last look at used.idx, or a call
+  calls_wanted_ = !suppress;
+  if (features_.event_index) {
+    // 2.7.7: flags stay 0. An event index more than a queue behind is one that no element still on
+    // its way can hit; it comes round after some 2^15 elements at the least, which costs one call.
+    const auto never = static_cast<std::uint16_t>(used_ - ring_.size - 1);
+    store_if_different(ring_.used_event(), suppress ? never : used_);
+  } else {
+    store_if_different(ring_.avail->flags, suppress ? kAvailNoInterrupt : std::uint16_t{0});
+  }
+  // 2.7.7 with 2.7.14: the wish must be seen before the caller's last look at used.idx, or a call
   // for an element published in between is lost.
   if (!suppress) full_fence();
 }
 
 std::uint16_t SplitDriver::resume() {
-  // Newest first: a head can stand in several slots, and only its latest posting is in flight.
-  std::vector<std::uint16_t> in_flight;
-  std::vector<bool> seen(ring_.size);
-  for (std::uint32_t back = 1; back <= ring_.size; ++back) {
-    const auto slot = static_cast<std::uint16_t>(available_ - back);
-    const std::uint16_t head = load_relaxed(ring_.avail_entries()[slot & mask_]);
-    if (head >= ring_.size || seen[head] || chains_[head].descriptors == 0) continue;
-    seen[head] = true;
-    in_flight.push_back(head);
-  }
-  // A device that completes out of order may still hold chains whose slots were overwritten since.
-  for (std::uint32_t head = ring_.size; head-- > 0;) {
-    if (!seen[head] && chains_[head].descriptors != 0) {
-      in_flight.push_back(static_cast<std::uint16_t>(head));
-    }
-  }
-  std::reverse(in_flight.begin(), in_flight.end());
-
   const std::uint16_t base = load_acquire(ring_.used->index);
   used_ = base;
-  available_ = base;
+  posted_ = base;
+  notified_ = base;
   broken_ = false;
-  for (const std::uint16_t head : in_flight) {
-    store_relaxed(ring_.avail_entries()[available_ & mask_], head);
-    ++available_;
+  batch_ = {};
+  for (const std::uint16_t head : chains_.in_flight_oldest_first()) {
+    chains_.set_order(head, posted_);
+    store_relaxed(ring_.avail_entries()[available() & mask_], head);
+    ++posted_;
   }
-  exposed_ = available_;
+  if (features_.event_index) suppress_calls(!calls_wanted_);
+  exposed_ = available();
   // Release, as in expose(): the next device reads the entries after this index.
-  store_release(ring_.avail->index, available_);
+  store_release(ring_.avail->index, exposed_);
   return base;
 }
 

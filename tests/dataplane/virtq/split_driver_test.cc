@@ -290,5 +290,133 @@ TEST_F(SplitDriverTest, ResumeClearsABrokenRing) {
   EXPECT_THAT(reap(driver), ElementsAre(IsUsed(0, 3)));
 }
 
+TEST_F(SplitDriverTest, LaysOutAnIndirectTable) {
+  SplitDriver driver(ring_, {.indirect = true});
+  alignas(16) std::array<std::uint8_t, 48> table;
+  table.fill(0x5a);
+  const std::array chain = {readable(0x1000, 12), writable(0x2000, 60)};
+  const auto id =
+      driver.post_indirect({reinterpret_cast<std::byte*>(table.data()), 0x7654'3000}, chain);
+  EXPECT_EQ(id, 0);
+  EXPECT_THAT(descriptor(0), ElementsAre(0x00, 0x30, 0x54, 0x76, 0, 0, 0, 0, 32, 0, 0, 0,
+                                         /*INDIRECT*/ 4, 0, 0, 0));
+  EXPECT_THAT(bytes_at(table.data(), 16),
+              ElementsAre(0x00, 0x10, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, /*NEXT*/ 1, 0, 1, 0));
+  EXPECT_THAT(bytes_at(table.data() + 16, 16),
+              ElementsAre(0x00, 0x20, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, /*WRITE*/ 2, 0, 0, 0));
+  EXPECT_EQ(table[32], 0x5a);
+}
+
+// 2.7.5: with VIRTIO_F_IN_ORDER the next descriptor is the next of the table, 0 after the last.
+TEST_F(SplitDriverTest, InOrderChainsUseTheTableRoundAndRound) {
+  SplitDriver driver(ring_, {.in_order = true});
+  for (std::uint32_t round = 0; round < 8; ++round) {
+    const std::uint16_t head =
+        post(driver, {writable(0x1000, 1), writable(0x1000, 1), writable(0x1000, 1)});
+    EXPECT_EQ(head, 3 * round % 4);
+    EXPECT_EQ(descriptor(head)[14], (head + 1) % 4);
+    EXPECT_EQ(descriptor((head + 1) % 4)[14], (head + 2) % 4);
+    driver.expose();
+    write_used_element(round % 4, {head, 0, 0, 0, 1, 0, 0, 0});
+    write_used_index({static_cast<int>(round + 1), 0});
+    ASSERT_EQ(reap(driver).size(), 1U);
+  }
+}
+
+// 2.7.9: the one element stands at the first entry of the batch, the next one at the first of the
+// next.
+TEST_F(SplitDriverTest, AnInOrderBatchIsOneElementAndAJumpOfTheIndex) {
+  SplitDriver driver(ring_, {.in_order = true});
+  for (int i = 0; i < 4; ++i) post(driver, {writable(0x1000, 64)});
+  driver.expose();
+  write_used_element(0, {2, 0, 0, 0, 7, 0, 0, 0});
+  write_used_index({3, 0});
+  EXPECT_THAT(reap(driver), ElementsAre(IsUsed(0, 64), IsUsed(1, 64), IsUsed(2, 7)));
+  write_used_element(3, {3, 0, 0, 0, 8, 0, 0, 0});
+  write_used_index({4, 0});
+  EXPECT_THAT(reap(driver), ElementsAre(IsUsed(3, 8)));
+}
+
+TEST_F(SplitDriverTest, AnInOrderRingCarriesOnAfterARefusedId) {
+  // The bad element in the place of a good one; the next batch covers it.
+  {
+    SplitDriver driver(ring_, {.in_order = true});
+    for (int i = 0; i < 4; ++i) post(driver, {writable(0x1000, 64)});
+    driver.expose();
+    write_used_element(0, {9, 0, 0, 0, 1, 0, 0, 0});
+    write_used_index({1, 0});
+    EXPECT_THAT(reap(driver), ElementsAre());
+    EXPECT_EQ(driver.counters().bad_ids, 1U);
+    write_used_element(1, {1, 0, 0, 0, 5, 0, 0, 0});
+    write_used_index({2, 0});
+    EXPECT_THAT(reap(driver), ElementsAre(IsUsed(0, 64), IsUsed(1, 5)));
+    write_used_element(2, {2, 0, 0, 0, 6, 0, 0, 0});
+    write_used_index({3, 0});
+    EXPECT_THAT(reap(driver), ElementsAre(IsUsed(2, 6)));
+  }
+  // One element too many.
+  SplitDriver driver(ring_, {.in_order = true});
+  for (int i = 0; i < 3; ++i) post(driver, {writable(0x1000, 64)});
+  driver.expose();
+  write_used_element(0, {9, 0, 0, 0, 1, 0, 0, 0});
+  write_used_element(1, {0, 0, 0, 0, 5, 0, 0, 0});
+  write_used_element(2, {1, 0, 0, 0, 6, 0, 0, 0});
+  write_used_index({3, 0});
+  EXPECT_THAT(reap(driver), ElementsAre(IsUsed(0, 5), IsUsed(1, 6)));
+  EXPECT_EQ(driver.counters().bad_ids, 1U);
+  EXPECT_FALSE(driver.broken());
+}
+
+// 2.7.7 and 2.7.10 at their literal places: used_event behind the available ring (offset 76),
+// avail_event behind the used ring (offset 116).
+TEST_F(SplitDriverTest, EventIndicesStandBehindTheRings) {
+  SplitDriver driver(ring_, {.event_index = true});
+  EXPECT_THAT(bytes_at(memory_.data() + 76, 2), ElementsAre(0, 0));
+  EXPECT_THAT(bytes_at(memory_.data() + 116, 2), ElementsAre(0, 0));
+  driver.suppress_calls(true);
+  // More than a queue behind the used index 0; flags stay 0.
+  EXPECT_THAT(bytes_at(memory_.data() + 76, 2), ElementsAre(0xfb, 0xff));
+  EXPECT_THAT(bytes_at(memory_.data() + 64, 2), ElementsAre(0, 0));
+  driver.suppress_calls(false);
+  EXPECT_THAT(bytes_at(memory_.data() + 76, 2), ElementsAre(0, 0));
+  post(driver, {writable(0x1000, 64)});
+  driver.expose();
+  EXPECT_TRUE(driver.wants_event());
+  write_used_element(0, {0, 0, 0, 0, 1, 0, 0, 0});
+  write_used_index({1, 0});
+  ASSERT_EQ(reap(driver).size(), 1U);
+  EXPECT_THAT(bytes_at(memory_.data() + 76, 2), ElementsAre(1, 0));
+  // The lower bit of used.flags is ignored now (2.7.10).
+  write(80, {1, 0});
+  write(116, {1, 0});
+  post(driver, {writable(0x1000, 64)});
+  driver.expose();
+  EXPECT_TRUE(driver.wants_event());
+  post(driver, {writable(0x1000, 64)});
+  driver.expose();
+  EXPECT_FALSE(driver.wants_event());
+}
+
+// A2: index 300 of a queue of 256 on a driver's ring.
+TEST(SplitDriverSize, AnIdPastTheQueueIsRefusedAndTheRingCarriesOn) {
+  alignas(16) std::array<std::uint8_t, 4096 + 518 + 2 + 2054> memory{};
+  SplitRing ring;
+  ring.descriptors = reinterpret_cast<Descriptor*>(memory.data());
+  ring.avail = reinterpret_cast<RingHeader*>(memory.data() + 4096);
+  ring.used = reinterpret_cast<RingHeader*>(memory.data() + 4096 + 520);
+  ring.size = 256;
+  SplitDriver driver(ring);
+  ASSERT_TRUE(driver.post(std::array{writable(0x1000, 64)}).has_value());
+  driver.expose();
+  ring.used_elements()[0] = {300, 1};
+  ring.used_elements()[1] = {0, 2};
+  ring.used->index = 2;
+  std::array<UsedChain, 4> used;
+  ASSERT_EQ(driver.reap(used), 1U);
+  EXPECT_THAT(used[0], IsUsed(0, 2));
+  EXPECT_EQ(driver.counters().bad_ids, 1U);
+  EXPECT_FALSE(driver.broken());
+}
+
 }  // namespace
 }  // namespace vswitch::virtq
