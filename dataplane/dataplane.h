@@ -37,6 +37,7 @@ inline constexpr std::uint32_t kMinMtu = 68;     // RFC 791
 inline constexpr std::uint32_t kMaxMtu = 65521;  // frame of 65535 bytes
 inline constexpr std::uint32_t kDefaultMtu = 1500;
 inline constexpr std::size_t kMaxSocketPathLength = 107;  // sockaddr_un without its final NUL
+inline constexpr std::uint32_t kMaxQueuePairs = 16;       // of a port
 inline constexpr std::size_t kMaxBridges = 1024;
 inline constexpr std::size_t kMaxPorts = 4096;
 
@@ -55,6 +56,7 @@ struct PortConfig {
   std::string id;
   std::string bridge;
   std::uint32_t mtu = kDefaultMtu;  // bytes of L3 payload, without Ethernet header and VLAN tags
+  std::uint32_t queue_pairs = 1;    // 1 to kMaxQueuePairs: the most that a guest may use
   PortKind kind;
 };
 
@@ -85,6 +87,7 @@ struct QueueStatus {
   bool running = false;    // polled or written by a worker
   bool quarantined = false;
   std::uint32_t available = 0;  // descriptor heads offered by the guest and not taken yet
+  std::uint64_t packets = 0;    // frames read from it or written to it since the port exists
   std::uint64_t notifications_sent = 0;
   std::uint64_t notifications_suppressed = 0;
   std::uint64_t notifications_full = 0;  // the event counter was full: the guest is told anyway

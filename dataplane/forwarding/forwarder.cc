@@ -1,8 +1,10 @@
 #include "dataplane/forwarding/forwarder.h"
 
+#include <bit>
 #include <mutex>
 
 #include "dataplane/net_header/ethernet.h"
+#include "dataplane/net_header/flow_hash.h"
 
 namespace vswitch::forwarding {
 namespace {
@@ -94,10 +96,10 @@ std::uint32_t Forwarder::poll(const Topology& topology, const Topology::Input& i
   QueueCounters& counters = input.counters[worker_];
   found_work = input.queue->read(burst_, counters) != 0;
   if (!found_work) return 0;
+  hashed_ = 0;
   if (classify_burst(topology, input, counters)) deliver_flooded(topology, input);
   deliver_unicast(topology);
-  input.queue->release();
-  input.queue->notify(counters);
+  input.queue->notify(input.queue->release(), counters);
   return burst_.count;
 }
 
@@ -120,16 +122,57 @@ void Forwarder::deliver(const Topology& topology, std::uint16_t output, bool and
     frames[count++] = &frame;
   }
   if (count == 0) return;
-  if (port.queue == nullptr) {
+  if (port.queues.empty()) {
     counters.drop(DropReason::kPortDown, count);
-    return;
+  } else if (port.queues.size() == 1) {
+    write(port.queues.front(), frames.data(), count);
+  } else {
+    deliver_by_flow(port, frames.data(), count);
   }
+}
+
+// Frames of one flow stay in order: they go to one queue, in the order they were read.
+void Forwarder::deliver_by_flow(const Topology::Output& port, const Frame* const* frames,
+                                std::uint32_t count) {
+  const auto queues = static_cast<std::uint32_t>(port.queues.size());
+  std::array<std::uint8_t, kBurstFrames> queue_of;
+  std::uint32_t used = 0;  // bit per queue
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t queue = flow_queue(hash_of(*frames[i]), queues);
+    queue_of[i] = static_cast<std::uint8_t>(queue);
+    used |= std::uint32_t{1} << queue;
+  }
+  for (; used != 0; used &= used - 1) {
+    const auto queue = static_cast<std::uint32_t>(std::countr_zero(used));
+    std::array<const Frame*, kBurstFrames> chosen;
+    std::uint32_t chosen_count = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (queue_of[i] == queue) chosen[chosen_count++] = frames[i];
+    }
+    write(port.queues[queue], chosen.data(), chosen_count);
+  }
+}
+
+void Forwarder::write(const Topology::Sink& sink, const Frame* const* frames,
+                      std::uint32_t count) const {
+  QueueCounters& counters = sink.counters[worker_];
+  bool wanted = false;
   {
     // Workers that write to the same guest take turns a burst at a time.
-    const std::lock_guard lock(*port.queue);
-    port.queue->write(frames.data(), count, counters);
+    const std::lock_guard lock(*sink.queue);
+    wanted = sink.queue->write(frames, count, counters);
   }
-  port.queue->notify(counters);
+  sink.queue->notify(wanted, counters);
+}
+
+std::uint32_t Forwarder::hash_of(const Frame& frame) {
+  const auto index = static_cast<std::uint32_t>(&frame - burst_.frames.data());
+  const std::uint32_t bit = std::uint32_t{1} << index;
+  if ((hashed_ & bit) == 0) {
+    hashes_[index] = flow_hash(frame.header, frame.header_bytes);
+    hashed_ |= bit;
+  }
+  return hashes_[index];
 }
 
 void Forwarder::deliver_flooded(const Topology& topology, const Topology::Input& input) {

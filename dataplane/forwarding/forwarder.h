@@ -42,6 +42,11 @@ class Forwarder {
   bool classify_burst(const Topology& topology, const Topology::Input& input,
                       QueueCounters& counters);
   void deliver(const Topology& topology, std::uint16_t output, bool and_flooded);
+  void deliver_by_flow(const Topology::Output& port, const Frame* const* frames,
+                       std::uint32_t count);
+  void write(const Topology::Sink& sink, const Frame* const* frames, std::uint32_t count) const;
+  // Of a frame of the burst; worked out when first asked for.
+  std::uint32_t hash_of(const Frame& frame);
   void deliver_unicast(const Topology& topology);
   void deliver_flooded(const Topology& topology, const Topology::Input& input);
 
@@ -49,6 +54,9 @@ class Forwarder {
   const std::atomic<std::uint32_t>& now_seconds_;
   FrameBurst burst_;
   std::array<std::uint16_t, kBurstFrames> destinations_{};
+  std::array<std::uint32_t, kBurstFrames> hashes_{};
+  std::uint32_t hashed_ = 0;  // bit per frame: its hash is known
+  static_assert(kBurstFrames <= 32);
 };
 
 }  // namespace vswitch::forwarding

@@ -50,15 +50,21 @@ std::uint32_t PortQueue::read(FrameBurst& burst, QueueCounters& counters) {
       engine_);
 }
 
-void PortQueue::release() {
-  std::visit([](auto& queue) { queue.release(); }, engine_);
-  update_position();
+// The decision remembers how far the guest has been told, so it belongs to the burst.
+bool PortQueue::wants_event() {
+  return call_fd_ >= 0 && std::visit([](auto& queue) { return queue.wants_event(); }, engine_);
 }
 
-void PortQueue::write(const Frame* const* frames, std::uint32_t count, QueueCounters& counters) {
+bool PortQueue::release() {
+  std::visit([](auto& queue) { queue.release(); }, engine_);
+  update_position();
+  return wants_event();
+}
+
+bool PortQueue::write(const Frame* const* frames, std::uint32_t count, QueueCounters& counters) {
   if (resting()) [[unlikely]] {
     counters.drop(DropReason::kNoRxBuffer, count);
-    return;
+    return false;
   }
   std::visit(
       [&](auto& queue) {
@@ -70,10 +76,11 @@ void PortQueue::write(const Frame* const* frames, std::uint32_t count, QueueCoun
       },
       engine_);
   update_position();
+  return wants_event();
 }
 
-void PortQueue::notify(QueueCounters& counters) {
-  if (call_fd_ < 0 || !std::visit([](const auto& queue) { return queue.wants_event(); }, engine_)) {
+void PortQueue::notify(bool wanted, QueueCounters& counters) {
+  if (!wanted) {
     counters.notifications_suppressed.add(1);
     return;
   }

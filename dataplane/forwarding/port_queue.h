@@ -21,7 +21,8 @@ namespace vswitch::forwarding {
 class PortQueue {
  public:
   // One alternative per ring layout; chosen once a burst, never once a frame.
-  using Engine = std::variant<virtq::BasicDeviceQueue<virtq::SplitDevice>>;
+  using Engine = std::variant<virtq::BasicDeviceQueue<virtq::SplitDevice>,
+                              virtq::BasicDeviceQueue<virtq::PackedDevice>>;
 
   // `call_fd`: eventfd to notify the guest, -1: none; it must stay open for the life of the queue.
   // `broken_event`: eventfd that is signalled once when the ring breaks.
@@ -34,11 +35,15 @@ class PortQueue {
   // As in virtq::BasicDeviceQueue, in the same order of calls. A guest transmit queue is polled by
   // one worker only.
   std::uint32_t read(FrameBurst& burst, QueueCounters& counters);
-  void release();
+  // True: the guest asks to be notified of what was returned.
+  [[nodiscard]] bool release();
   // A guest receive queue may be written by several workers: hold the lock for the whole burst.
-  void write(const Frame* const* frames, std::uint32_t count, QueueCounters& counters);
-  // After release() or write(): notifies the guest if it asks for it.
-  void notify(QueueCounters& counters);
+  // True: the guest asks to be notified of what was delivered.
+  [[nodiscard]] bool write(const Frame* const* frames, std::uint32_t count,
+                           QueueCounters& counters);
+  // After release() or write(), with their answer: notifies the guest, or counts that it does not
+  // ask for it. Outside the lock: a system call must not hold up other workers.
+  void notify(bool wanted, QueueCounters& counters);
   void lock() {
     while (locked_.test_and_set(std::memory_order_acquire)) {
       while (locked_.test(std::memory_order_relaxed)) rte_pause();
@@ -69,6 +74,7 @@ class PortQueue {
 
   void rest_for(std::uint32_t descriptors);
   void update_position();
+  bool wants_event();
 
   Engine engine_;
   int call_fd_;

@@ -15,10 +15,19 @@
 namespace vswitch::forwarding {
 
 struct Topology {
+  // A guest receive queue.
+  struct Sink {
+    PortQueue* queue = nullptr;
+    QueueCounters* counters = nullptr;  // [worker], direction transmit
+  };
+
   // Where frames go to: one a port, found by output number.
   struct Output {
-    PortQueue* queue = nullptr;         // nullptr: the port cannot take frames now
-    QueueCounters* counters = nullptr;  // [worker], direction transmit; nullptr: no such port
+    // The receive queues in service, by queue pair; none: the port cannot take frames now. Which
+    // one a frame goes to is up to its flow.
+    std::vector<Sink> queues;
+    // [worker], direction transmit, for frames that come to no queue; nullptr: no such port.
+    QueueCounters* counters = nullptr;
     std::uint32_t max_frame_bytes = 0;  // untagged
     std::uint16_t generation = 0;
     std::uint16_t bridge = 0;

@@ -29,7 +29,7 @@ struct PortPlace {
   std::uint16_t output = 0;      // number, unique among living ports
   std::uint16_t generation = 0;  // of that number
   std::uint16_t bridge = 0;
-  unsigned worker = 0;  // polls its queues
+  unsigned worker = 0;  // polls the first transmit queue; the next worker the next one, and so on
 };
 
 class Port {

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "dataplane/os/eventfd.h"
 #include "dataplane/os/log.h"
 #include "dataplane/virtq/features.h"
+#include "dataplane/virtq/packed_layout.h"
 #include "dataplane/virtq/split_layout.h"
 
 namespace vswitch::dataplane {
@@ -24,44 +26,52 @@ constexpr const char* kVanished = "the front-end took away memory that it shares
 constexpr unsigned kReceiveRing = 0;
 constexpr unsigned kTransmitRing = 1;
 
-// The three parts of a ring in host memory; nothing where they are not mapped as they must be.
-std::optional<virtq::SplitRing> locate(const GuestMemory& memory, const vhost_user::Vring& vring) {
+bool is_receive(unsigned ring) { return ring % 2 == kReceiveRing; }
+
+// A part of a ring in host memory; nullptr where it is not mapped as it must be. The front-end's
+// address is aligned (checked when it was set); a region that is shifted against its file would
+// still misalign it here.
+std::byte* locate_part(const GuestMemory& memory, std::uint64_t user_address, std::size_t bytes,
+                       std::size_t alignment) {
+  std::byte* const part = memory.at_user_address(user_address, bytes);
+  return reinterpret_cast<std::uintptr_t>(part) % alignment == 0 ? part : nullptr;
+}
+
+std::optional<virtq::SplitRing> locate_split(const GuestMemory& memory,
+                                             const vhost_user::Vring& vring) {
   std::byte* const descriptors =
-      memory.at_user_address(vring.descriptors, virtq::descriptor_table_bytes(vring.size));
-  std::byte* const available =
-      memory.at_user_address(vring.available, virtq::avail_ring_bytes(vring.size));
-  std::byte* const used = memory.at_user_address(vring.used, virtq::used_ring_bytes(vring.size));
+      locate_part(memory, vring.descriptors, virtq::descriptor_table_bytes(vring.size),
+                  virtq::kDescriptorTableAlignment);
+  std::byte* const available = locate_part(
+      memory, vring.available, virtq::avail_ring_bytes(vring.size), virtq::kAvailRingAlignment);
+  std::byte* const used = locate_part(memory, vring.used, virtq::used_ring_bytes(vring.size),
+                                      virtq::kUsedRingAlignment);
   if (descriptors == nullptr || available == nullptr || used == nullptr) return std::nullopt;
-  // The front-end's addresses are aligned (checked when they were set); a region that is shifted
-  // against its file would still misalign them here.
-  const auto misaligned = [](const std::byte* part, std::size_t alignment) {
-    return reinterpret_cast<std::uintptr_t>(part) % alignment != 0;
-  };
-  if (misaligned(descriptors, virtq::kDescriptorTableAlignment) ||
-      misaligned(available, virtq::kAvailRingAlignment) ||
-      misaligned(used, virtq::kUsedRingAlignment)) {
-    return std::nullopt;
-  }
   return virtq::SplitRing{reinterpret_cast<virtq::Descriptor*>(descriptors),
                           reinterpret_cast<virtq::RingHeader*>(available),
                           reinterpret_cast<virtq::RingHeader*>(used), vring.size};
 }
 
+// "vring address description": a packed ring's event suppression structures stand where a split
+// ring has its available and used rings.
+std::optional<virtq::PackedRing> locate_packed(const GuestMemory& memory,
+                                               const vhost_user::Vring& vring) {
+  std::byte* const descriptors = locate_part(
+      memory, vring.descriptors, virtq::packed_ring_bytes(vring.size), virtq::kPackedRingAlignment);
+  const auto events = [&memory](std::uint64_t address) {
+    return reinterpret_cast<virtq::EventSuppression*>(locate_part(
+        memory, address, sizeof(virtq::EventSuppression), virtq::kEventSuppressionAlignment));
+  };
+  virtq::EventSuppression* const driver = events(vring.available);
+  virtq::EventSuppression* const device = events(vring.used);
+  if (descriptors == nullptr || driver == nullptr || device == nullptr) return std::nullopt;
+  return virtq::PackedRing{reinterpret_cast<virtq::PackedDescriptor*>(descriptors), driver, device,
+                           vring.size};
+}
+
 bool hung_up(int socket) {
   pollfd events{socket, 0, 0};
   return poll(&events, 1, 0) == 1 && (events.revents & POLLHUP) != 0;
-}
-
-DirectionCounters sum(const QueueCounters* counters, unsigned workers) {
-  DirectionCounters total;
-  for (unsigned worker = 0; worker < workers; ++worker) {
-    total.packets += counters[worker].packets.value();
-    total.bytes += counters[worker].bytes.value();
-    for (std::size_t reason = 0; reason < kDropReasonCount; ++reason) {
-      total.dropped[reason] += counters[worker].dropped[reason].value();
-    }
-  }
-  return total;
 }
 
 }  // namespace
@@ -71,8 +81,9 @@ VhostUserPort::VhostUserPort(PortConfig config, PortPlace place, PortServices se
       kind_(std::get<VhostUserServerConfig>(config_.kind)),
       place_(place),
       services_(services),
-      receive_(std::make_unique<QueueCounters[]>(services.workers)),
-      transmit_(std::make_unique<QueueCounters[]>(services.workers)),
+      counters_(std::make_unique<QueueCounters[]>(std::size_t{2} * config_.queue_pairs *
+                                                  services.workers)),
+      rings_(std::size_t{2} * config_.queue_pairs),
       state_since_(absl::Now()) {}
 
 VhostUserPort::~VhostUserPort() {
@@ -147,7 +158,10 @@ void VhostUserPort::accept_connections() {
   last_ending_.clear();
   log_info(kRoom, "front-end connected port=", config_.id);
   session_ = std::make_shared<vhost_user::BackendSession>(
-      *std::move(connection), kQueuePairs, virtq::kDeviceFeatures,
+      *std::move(connection),
+      vhost_user::Device{.queue_pairs = config_.queue_pairs,
+                         .features = virtq::kDeviceFeatures,
+                         .mtu = config_.mtu},
       static_cast<vhost_user::BackendSession::Delegate&>(*this));
   owed_seconds_ = 0;
   update_state();
@@ -176,7 +190,7 @@ void VhostUserPort::watch(bool readable, bool writable) {
 
 void VhostUserPort::quiesce(std::uint64_t vring_mask, std::function<void()> then) {
   bool in_service = retiring_ != 0;
-  for (unsigned i = 0; i < kRings; ++i) {
+  for (unsigned i = 0; i < rings_.size(); ++i) {
     if ((vring_mask >> i & 1) == 0 || !rings_[i].attached) continue;
     rings_[i].attached = false;
     in_service = true;
@@ -188,7 +202,7 @@ void VhostUserPort::quiesce(std::uint64_t vring_mask, std::function<void()> then
   ++retiring_;
   services_.publisher.request([this, vring_mask, then = std::move(then)] {
     --retiring_;
-    for (unsigned i = 0; i < kRings; ++i) {
+    for (unsigned i = 0; i < rings_.size(); ++i) {
       if ((vring_mask >> i & 1) == 0 || rings_[i].attached || !rings_[i].queue) continue;
       if (session_) session_->state().vrings[i].position = rings_[i].queue->position();
       rings_[i].queue.reset();
@@ -200,7 +214,7 @@ void VhostUserPort::quiesce(std::uint64_t vring_mask, std::function<void()> then
 
 void VhostUserPort::rings_changed() {
   bool changed = false;
-  for (unsigned i = 0; i < kRings; ++i) {
+  for (unsigned i = 0; i < rings_.size(); ++i) {
     if (!rings_[i].queue) changed |= start_ring(i);
   }
   if (changed) {
@@ -228,25 +242,55 @@ bool VhostUserPort::start_ring(unsigned index) {
     ring.trouble = kVanished;
     return false;
   }
-  const std::optional<virtq::SplitRing> layout = locate(*state.memory, vring);
-  if (!layout) {
-    ring.trouble = absl::StrCat("ring ", index, " lies outside the shared memory");
-    return false;
+  std::optional<forwarding::PortQueue::Engine> engine = make_engine(index, ring.trouble);
+  if (!engine) return false;
+  ring.queue = std::make_unique<forwarding::PortQueue>(*std::move(engine), vring.call.get(),
+                                                       services_.broken_event);
+  ring.attached = true;
+  return true;
+}
+
+// Nothing, and what is wrong in `trouble`, where the ring cannot run.
+std::optional<forwarding::PortQueue::Engine> VhostUserPort::make_engine(unsigned index,
+                                                                        std::string& trouble) {
+  const vhost_user::SessionState& state = session_->state();
+  const vhost_user::Vring& vring = state.vrings[index];
+  const virtq::RingFeatures features = virtq::ring_features(state.features);
+  const auto outside = [&] {
+    trouble = absl::StrCat("ring ", index, " lies outside the shared memory");
+    return std::nullopt;
+  };
+  if (state.packed()) {
+    const std::optional<virtq::PackedRing> layout = locate_packed(*state.memory, vring);
+    if (!layout) return outside();
+    const auto position = virtq::PackedPosition::from_raw(vring.position);
+    if (position.offset >= vring.size) {
+      trouble = absl::StrCat("ring ", index, " of ", vring.size, " descriptors cannot start at ",
+                             position.offset);
+      return std::nullopt;
+    }
+    return virtq::BasicDeviceQueue<virtq::PackedDevice>(
+        virtq::PackedDevice(*layout, vring.position, features), state.memory, state.features,
+        vring.size);
   }
+  if (!std::has_single_bit(vring.size)) {
+    // Set while packed rings were negotiated.
+    trouble = absl::StrCat("ring ", index, " is split and its size of ", vring.size,
+                           " is no power of two");
+    return std::nullopt;
+  }
+  const std::optional<virtq::SplitRing> layout = locate_split(*state.memory, vring);
+  if (!layout) return outside();
   // Whatever was fetched has been returned whenever a ring rests, so the used index is where it
-  // goes on. Front-ends that reconnect to a live ring send a base of 0 or a stale one.
+  // goes on. Front-ends that reconnect to a live ring send a base of 0 or a stale one. (A packed
+  // ring does not say where it stands: there the front-end's word counts.)
   const std::uint16_t position = virtq::load_acquire(layout->used->index);
   if (position != vring.position) {
     log_info(kRoom, "ring resumes at its used index port=", config_.id, " ring=", index,
              " base=", vring.position, " used=", position);
   }
-  ring.queue = std::make_unique<forwarding::PortQueue>(
-      virtq::BasicDeviceQueue<virtq::SplitDevice>(
-          virtq::SplitDevice(*layout, position, virtq::ring_features(state.features)), state.memory,
-          state.features, vring.size),
-      vring.call.get(), services_.broken_event);
-  ring.attached = true;
-  return true;
+  return virtq::BasicDeviceQueue<virtq::SplitDevice>(
+      virtq::SplitDevice(*layout, position, features), state.memory, state.features, vring.size);
 }
 
 void VhostUserPort::contribute(forwarding::Topology& topology) const {
@@ -254,18 +298,20 @@ void VhostUserPort::contribute(forwarding::Topology& topology) const {
   output.generation = place_.generation;
   output.bridge = place_.bridge;
   output.max_frame_bytes = config_.mtu + kEthernetHeaderBytes;
-  output.counters = transmit_.get();
-  if (rings_[kReceiveRing].attached) {
-    output.queue = rings_[kReceiveRing].queue.get();
-    topology.bridges[place_.bridge].outputs.push_back(place_.output);
+  output.counters = counters(kReceiveRing);
+  for (unsigned i = 0; i < rings_.size(); ++i) {
+    if (!rings_[i].attached) continue;
+    if (is_receive(i)) {
+      output.queues.push_back({rings_[i].queue.get(), counters(i)});
+    } else {
+      topology.workers[worker_of(i)].push_back({.queue = rings_[i].queue.get(),
+                                                .counters = counters(i),
+                                                .max_frame_bytes = output.max_frame_bytes,
+                                                .output = place_.output,
+                                                .bridge = place_.bridge});
+    }
   }
-  if (rings_[kTransmitRing].attached) {
-    topology.workers[place_.worker].push_back({.queue = rings_[kTransmitRing].queue.get(),
-                                               .counters = receive_.get(),
-                                               .max_frame_bytes = output.max_frame_bytes,
-                                               .output = place_.output,
-                                               .bridge = place_.bridge});
-  }
+  if (!output.queues.empty()) topology.bridges[place_.bridge].outputs.push_back(place_.output);
 }
 
 void VhostUserPort::ended(const absl::Status& why) {
@@ -285,7 +331,7 @@ void VhostUserPort::end_session() {
   watch_listener(false);
   watch(false, false);
   session_->close();
-  quiesce((std::uint64_t{1} << kRings) - 1, [this] {
+  quiesce(all_rings(), [this] {
     session_.reset();
     for (Ring& ring : rings_) ring = Ring{};
     if (!shutting_down_) watch_listener(true);
@@ -297,12 +343,12 @@ void VhostUserPort::check_health() {
   if (!session_ || session_->closed()) return;
   if (session_->state().memory && session_->state().memory->vanished()) {
     std::uint64_t mask = 0;
-    for (unsigned i = 0; i < kRings; ++i) {
+    for (unsigned i = 0; i < rings_.size(); ++i) {
       if (!rings_[i].quarantined) mask |= std::uint64_t{1} << i;
     }
     if (mask != 0) quarantine(mask, kVanished);
   }
-  for (unsigned i = 0; i < kRings; ++i) {
+  for (unsigned i = 0; i < rings_.size(); ++i) {
     if (!rings_[i].attached || rings_[i].queue->broken() == virtq::BrokenRing::kNone) continue;
     quarantine(std::uint64_t{1} << i,
                absl::StrCat("ring ", i, ": ", broken_ring_text(rings_[i].queue->broken())));
@@ -311,7 +357,7 @@ void VhostUserPort::check_health() {
 
 void VhostUserPort::quarantine(std::uint64_t vring_mask, const std::string& why) {
   log_warning(kRoom, "quarantined port=", config_.id, " reason=", why);
-  for (unsigned i = 0; i < kRings; ++i) {
+  for (unsigned i = 0; i < rings_.size(); ++i) {
     if ((vring_mask >> i & 1) == 0) continue;
     rings_[i].quarantined = true;
     rings_[i].trouble = why;
@@ -351,7 +397,7 @@ void VhostUserPort::shut_down(std::function<void()> done) {
   listener_.reset();
   if (session_) end_session();
   // Runs behind whatever is still on its way out.
-  quiesce((std::uint64_t{1} << kRings) - 1, std::move(done));
+  quiesce(all_rings(), std::move(done));
 }
 
 void VhostUserPort::update_state() {
@@ -380,7 +426,8 @@ std::string VhostUserPort::missing_for_up() const {
   } else if (!state.memory) {
     missing = "has not shared its memory";
   } else {
-    for (unsigned i = 0; i < kRings && missing.empty(); ++i) {
+    for (const unsigned i : {kReceiveRing, kTransmitRing}) {
+      if (!missing.empty()) break;
       const vhost_user::Vring& vring = state.vrings[i];
       if (vring.size == 0 || !vring.addressed) {
         missing = absl::StrCat("has not set up ring ", i);
@@ -401,14 +448,15 @@ std::string VhostUserPort::missing_for_up() const {
 QueueStatus VhostUserPort::queue_status(unsigned index) const {
   QueueStatus status;
   status.index = index;
-  const QueueCounters* counters = index == kReceiveRing ? transmit_.get() : receive_.get();
   for (unsigned worker = 0; worker < services_.workers; ++worker) {
-    status.notifications_sent += counters[worker].notifications_sent.value();
-    status.notifications_suppressed += counters[worker].notifications_suppressed.value();
-    status.notifications_full += counters[worker].notifications_full.value();
+    const QueueCounters& part = counters(index)[worker];
+    status.packets += part.packets.value();
+    status.notifications_sent += part.notifications_sent.value();
+    status.notifications_suppressed += part.notifications_suppressed.value();
+    status.notifications_full += part.notifications_full.value();
   }
-  if (index == kTransmitRing && rings_[index].attached) {
-    status.worker = static_cast<int>(place_.worker);
+  if (!is_receive(index) && rings_[index].attached) {
+    status.worker = static_cast<int>(worker_of(index));
   }
   if (!session_) return status;
   const vhost_user::Vring& vring = session_->state().vrings[index];
@@ -418,6 +466,22 @@ QueueStatus VhostUserPort::queue_status(unsigned index) const {
   status.quarantined = rings_[index].quarantined;
   if (rings_[index].attached) status.available = rings_[index].queue->available();
   return status;
+}
+
+// Over all receive rings, or all transmit rings.
+DirectionCounters VhostUserPort::direction(unsigned first_ring) const {
+  DirectionCounters total;
+  for (unsigned ring = first_ring; ring < rings_.size(); ring += 2) {
+    for (unsigned worker = 0; worker < services_.workers; ++worker) {
+      const QueueCounters& part = counters(ring)[worker];
+      total.packets += part.packets.value();
+      total.bytes += part.bytes.value();
+      for (std::size_t reason = 0; reason < kDropReasonCount; ++reason) {
+        total.dropped[reason] += part.dropped[reason].value();
+      }
+    }
+  }
+  return total;
 }
 
 PortStatus VhostUserPort::status() const {
@@ -441,10 +505,14 @@ PortStatus VhostUserPort::status() const {
       }
       break;
     case PortState::kUp:
+      // Of a further pair, which the state says nothing of.
+      for (const Ring& ring : rings_) {
+        if (!ring.trouble.empty()) status.state_reason = ring.trouble;
+      }
       break;
   }
-  status.receive = sum(receive_.get(), services_.workers);
-  status.transmit = sum(transmit_.get(), services_.workers);
+  status.receive = direction(kTransmitRing);
+  status.transmit = direction(kReceiveRing);
   status.offered_features = virtq::kDeviceFeatures;
   status.connections = connections_;
   status.protocol_violations = violations_;
@@ -457,7 +525,7 @@ PortStatus VhostUserPort::status() const {
       status.memory_bytes = state.memory->total_bytes();
     }
   }
-  for (unsigned i = 0; i < kRings; ++i) status.queues.push_back(queue_status(i));
+  for (unsigned i = 0; i < rings_.size(); ++i) status.queues.push_back(queue_status(i));
   return status;
 }
 

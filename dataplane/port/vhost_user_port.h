@@ -1,10 +1,10 @@
 // A vhost-user port: a listening socket, at most one front-end, and its rings in service.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dataplane/os/unix_listener.h"
 #include "dataplane/port/port.h"
@@ -31,8 +31,6 @@ class VhostUserPort : public Port, private vhost_user::BackendSession::Delegate 
   void shut_down(std::function<void()> done) override;
 
  private:
-  static constexpr unsigned kQueuePairs = 1;
-  static constexpr unsigned kRings = 2 * kQueuePairs;
   // Seconds that a peer may take to finish a message it has begun.
   static constexpr int kMessageSeconds = 5;
 
@@ -53,7 +51,15 @@ class VhostUserPort : public Port, private vhost_user::BackendSession::Delegate 
   void accept_connections();
   void watch_listener(bool on);
   void end_session();
+  std::uint64_t all_rings() const { return (std::uint64_t{1} << rings_.size()) - 1; }
+  // [worker], of one ring.
+  QueueCounters* counters(unsigned ring) const {
+    return counters_.get() + std::size_t{ring} * services_.workers;
+  }
+  DirectionCounters direction(unsigned first_ring) const;
+  unsigned worker_of(unsigned ring) const { return (place_.worker + ring / 2) % services_.workers; }
   bool start_ring(unsigned index);
+  std::optional<forwarding::PortQueue::Engine> make_engine(unsigned index, std::string& trouble);
   void quarantine(std::uint64_t vring_mask, const std::string& why);
   void update_state();
   std::string missing_for_up() const;
@@ -63,8 +69,8 @@ class VhostUserPort : public Port, private vhost_user::BackendSession::Delegate 
   const VhostUserServerConfig& kind_;
   PortPlace place_;
   PortServices services_;
-  std::unique_ptr<QueueCounters[]> receive_;   // [worker]
-  std::unique_ptr<QueueCounters[]> transmit_;  // [worker]
+  // [ring][worker]. What concerns the port and none of its rings counts with the first pair.
+  std::unique_ptr<QueueCounters[]> counters_;
 
   std::optional<UnixListener> listener_;
   bool listener_watched_ = false;
@@ -75,8 +81,8 @@ class VhostUserPort : public Port, private vhost_user::BackendSession::Delegate 
   int owed_seconds_ = 0;             // ticks that found the peer inside the same message
   std::uint64_t last_messages_ = 0;  // BackendSession::messages() at the last tick
   bool shutting_down_ = false;
-  std::array<Ring, kRings> rings_;
-  unsigned retiring_ = 0;  // quiesce() calls whose grace period is not over
+  std::vector<Ring> rings_;  // two a queue pair, as the specification numbers them
+  unsigned retiring_ = 0;    // quiesce() calls whose grace period is not over
 
   PortState state_ = PortState::kListening;
   absl::Time state_since_;

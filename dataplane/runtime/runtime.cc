@@ -189,7 +189,11 @@ absl::StatusOr<std::uint16_t> Runtime::allocate_output() {
 
 unsigned Runtime::least_loaded_worker() const {
   std::vector<unsigned> load(system_.workers, 0);
-  for (const auto& [id, port] : ports_) ++load[port->place().worker];
+  for (const auto& [id, port] : ports_) {
+    for (std::uint32_t pair = 0; pair < port->config().queue_pairs; ++pair) {
+      ++load[(port->place().worker + pair) % load.size()];
+    }
+  }
   return static_cast<unsigned>(std::min_element(load.begin(), load.end()) - load.begin());
 }
 

@@ -9,6 +9,7 @@
 #include "dataplane/os/eventfd.h"
 #include "dataplane/os/log.h"
 #include "dataplane/virtq/features.h"
+#include "dataplane/virtq/packed_layout.h"
 #include "dataplane/virtq/split_layout.h"
 
 namespace vswitch::vhost_user {
@@ -26,6 +27,7 @@ std::size_t payload_bytes(Request request) {
     case Request::kSetVringKick:
     case Request::kSetVringCall:
     case Request::kSetVringErr:
+    case Request::kNetSetMtu:
       return sizeof(std::uint64_t);
     case Request::kSetVringNum:
     case Request::kSetVringBase:
@@ -51,12 +53,16 @@ bool carries_fds(Request request) {
   }
 }
 
+// Where a ring of this layout starts (virtio 1.2, 2.7.6 and 2.8.1).
+std::uint16_t first_position(bool packed) { return packed ? virtq::PackedPosition{}.raw() : 0; }
+
 }  // namespace
 
-BackendSession::BackendSession(UniqueFd socket, unsigned queue_pairs, std::uint64_t offered,
-                               Delegate& delegate)
-    : channel_(std::move(socket)), offered_(offered), delegate_(delegate) {
-  state_.vrings.resize(std::size_t{2} * queue_pairs);
+bool SessionState::packed() const { return (features & virtq::kFeatureRingPacked) != 0; }
+
+BackendSession::BackendSession(UniqueFd socket, const Device& device, Delegate& delegate)
+    : channel_(std::move(socket)), device_(device), delegate_(delegate) {
+  state_.vrings.resize(std::size_t{2} * device.queue_pairs);
 }
 
 void BackendSession::on_events(std::uint32_t events) {
@@ -132,7 +138,7 @@ absl::Status BackendSession::dispatch(Message& message) {
   }
   switch (request_) {
     case Request::kGetFeatures:
-      return reply_number(offered_);
+      return reply_number(device_.features);
     case Request::kGetProtocolFeatures:
       return reply_number(kProtocolFeatures);
     case Request::kGetQueueNum:
@@ -163,6 +169,8 @@ absl::Status BackendSession::dispatch(Message& message) {
       return set_vring_doorbell(message);
     case Request::kSetVringEnable:
       return set_vring_enable(message);
+    case Request::kNetSetMtu:
+      return set_mtu(message);
     default:
       return violation(request_, "not supported, and its feature was not offered");
   }
@@ -170,14 +178,19 @@ absl::Status BackendSession::dispatch(Message& message) {
 
 absl::Status BackendSession::set_features(const Message& message) {
   const auto features = payload_as<std::uint64_t>(message.payload.data());
-  if ((features & ~offered_) != 0) {
+  if ((features & ~device_.features) != 0) {
     return violation(request_, absl::StrCat("features that were not offered: 0x",
-                                            absl::Hex(features & ~offered_)));
+                                            absl::Hex(features & ~device_.features)));
   }
   // Setting the same features again, as front-ends do at every start, disturbs nothing.
   const std::uint64_t mask = state_.features_set && features == state_.features ? 0 : all_vrings();
   return change(mask, [this, features] {
+    const bool was_packed = state_.packed();
     state_.features = features;
+    // A position in the other layout means nothing in this one.
+    if (state_.packed() != was_packed) {
+      for (Vring& vring : state_.vrings) vring.position = first_position(state_.packed());
+    }
     state_.features_set = true;
     // "Ring states": without protocol features there is no SET_VRING_ENABLE, rings start enabled.
     if ((features & virtq::kFeatureProtocolFeatures) == 0) {
@@ -233,11 +246,12 @@ absl::StatusOr<VringState> BackendSession::vring_state(const Message& message) c
 absl::Status BackendSession::set_vring_number(const Message& message) {
   const absl::StatusOr<VringState> vring = vring_state(message);
   if (!vring.ok()) return vring.status();
-  // Virtio 1.2, 2.7: a power of two, at most 32768.
+  // Virtio 1.2, 2.7 and 2.8.10.1: at most 32768; a power of two where the ring is split.
   if (vring->value == 0 || vring->value > virtq::kMaxQueueSize ||
-      !std::has_single_bit(vring->value)) {
-    return violation(
-        request_, absl::StrCat("queue size ", vring->value, " is no power of two from 1 to 32768"));
+      !(state_.packed() || std::has_single_bit(vring->value))) {
+    return violation(request_, absl::StrCat("queue size ", vring->value,
+                                            state_.packed() ? " is not" : " is no power of two",
+                                            " from 1 to 32768"));
   }
   return change(std::uint64_t{1} << vring->index,
                 [this, vring = *vring] { state_.vrings[vring.index].size = vring.value; });
@@ -248,10 +262,16 @@ absl::Status BackendSession::set_vring_address(const Message& message) {
   if (address.index >= state_.vrings.size()) {
     return violation(request_, absl::StrCat("vring ", address.index, " of ", state_.vrings.size()));
   }
-  // Virtio 1.2, 2.7: alignment of the three parts.
-  if (address.descriptors % virtq::kDescriptorTableAlignment != 0 ||
-      address.available % virtq::kAvailRingAlignment != 0 ||
-      address.used % virtq::kUsedRingAlignment != 0) {
+  // Virtio 1.2, 2.7 and 2.8.10.1: alignment of the three parts. Of a packed ring 'available' is the
+  // driver's event suppression structure and 'used' the device's.
+  const auto fits = [&address](std::size_t descriptors, std::size_t available, std::size_t used) {
+    return address.descriptors % descriptors == 0 && address.available % available == 0 &&
+           address.used % used == 0;
+  };
+  if (!(state_.packed() ? fits(virtq::kPackedRingAlignment, virtq::kEventSuppressionAlignment,
+                               virtq::kEventSuppressionAlignment)
+                        : fits(virtq::kDescriptorTableAlignment, virtq::kAvailRingAlignment,
+                               virtq::kUsedRingAlignment))) {
     return violation(request_, "a misaligned ring");
   }
   return change(std::uint64_t{1} << address.index, [this, address] {
@@ -266,9 +286,11 @@ absl::Status BackendSession::set_vring_address(const Message& message) {
 absl::Status BackendSession::set_vring_base(const Message& message) {
   const absl::StatusOr<VringState> vring = vring_state(message);
   if (!vring.ok()) return vring.status();
-  if (vring->value > 0xffff) {
+  if (!state_.packed() && vring->value > 0xffff) {
     return violation(request_, absl::StrCat("available index ", vring->value, " is over 65535"));
   }
+  // "vring state description" of a packed ring: the available position, and in the upper half the
+  // used one. They are equal whenever a ring of ours rests, and some front-ends send no used one.
   return change(std::uint64_t{1} << vring->index, [this, vring = *vring] {
     state_.vrings[vring.index].position = static_cast<std::uint16_t>(vring.value);
   });
@@ -280,7 +302,8 @@ absl::Status BackendSession::get_vring_base(const Message& message) {
   // "Starting and stopping rings": this message stops the ring until the next kick descriptor.
   return change(std::uint64_t{1} << vring->index, [this, vring = *vring] {
     state_.vrings[vring.index].started = false;
-    const VringState answer{vring.index, state_.vrings[vring.index].position};
+    const std::uint32_t position = state_.vrings[vring.index].position;
+    const VringState answer{vring.index, state_.packed() ? position << 16 | position : position};
     const absl::Status status = reply(&answer, sizeof(answer));
     if (!status.ok()) fail(status);
   });
@@ -329,6 +352,22 @@ absl::Status BackendSession::set_vring_enable(const Message& message) {
   // Remembered even before the ring is set up: some front-ends enable first.
   return change(std::uint64_t{1} << vring->index,
                 [this, vring = *vring] { state_.vrings[vring.index].enabled = vring.value == 1; });
+}
+
+// "VHOST_USER_NET_SET_MTU": the answer says whether that is possible; nothing else changes, for a
+// port's MTU is its operator's to set.
+absl::Status BackendSession::set_mtu(const Message& message) {
+  const auto mtu = payload_as<std::uint64_t>(message.payload.data());
+  if (mtu < kMinNetMtu || mtu > kMaxNetMtu) {
+    return violation(request_, absl::StrCat("an MTU of ", mtu, " is not from 68 to 65535"));
+  }
+  if (mtu > device_.mtu) {
+    log_warning("vhost-user", "MTU above the port's refused connection=", channel_.fd(),
+                " mtu=", mtu, " most=", device_.mtu);
+    return wants_acknowledgement_ ? reply_number(1) : absl::OkStatus();
+  }
+  acknowledge();
+  return absl::OkStatus();
 }
 
 std::uint64_t BackendSession::all_vrings() const {

@@ -27,8 +27,10 @@ struct Vring {
   std::uint64_t descriptors = 0;  // addresses in the front-end
   std::uint64_t available = 0;
   std::uint64_t used = 0;
-  std::uint16_t position = 0;  // available index to go on from
-  UniqueFd kick;               // may be absent: the ring is polled
+  // Where to go on: of a split ring the available index, of a packed one the offset in bits 0-14
+  // and the wrap counter in bit 15.
+  std::uint16_t position = 0;
+  UniqueFd kick;  // may be absent: the ring is polled
   UniqueFd call;
   UniqueFd error;
   bool started = false;  // a kick descriptor (or its absence) was set since the last stop
@@ -42,6 +44,15 @@ struct SessionState {
   std::uint64_t protocol_features = 0;
   std::shared_ptr<const GuestMemory> memory;  // null: none set
   std::vector<Vring> vrings;                  // 2 per queue pair
+
+  bool packed() const;  // the layout of the rings, as negotiated
+};
+
+// What the device on our side is.
+struct Device {
+  unsigned queue_pairs = 1;    // 1 to 16
+  std::uint64_t features = 0;  // virtio bits offered, with VHOST_USER_F_PROTOCOL_FEATURES
+  std::uint32_t mtu = 1500;    // the largest that NET_SET_MTU may ask for
 };
 
 class BackendSession : public std::enable_shared_from_this<BackendSession> {
@@ -62,8 +73,7 @@ class BackendSession : public std::enable_shared_from_this<BackendSession> {
     virtual void ended(const absl::Status& why) = 0;
   };
 
-  // `queue_pairs`: 1 to 16. `offered`: virtio feature bits (with VHOST_USER_F_PROTOCOL_FEATURES).
-  BackendSession(UniqueFd socket, unsigned queue_pairs, std::uint64_t offered, Delegate& delegate);
+  BackendSession(UniqueFd socket, const Device& device, Delegate& delegate);
 
   int fd() const { return channel_.fd(); }
   // epoll events of fd().
@@ -99,6 +109,7 @@ class BackendSession : public std::enable_shared_from_this<BackendSession> {
   absl::Status get_vring_base(const Message& message);
   absl::Status set_vring_doorbell(Message& message);
   absl::Status set_vring_enable(const Message& message);
+  absl::Status set_mtu(const Message& message);
 
   absl::StatusOr<VringState> vring_state(const Message& message) const;
   // Applies a change once the rings in `mask` are at rest, then acknowledges.
@@ -111,7 +122,7 @@ class BackendSession : public std::enable_shared_from_this<BackendSession> {
   void fail(const absl::Status& why);
 
   MessageChannel channel_;
-  std::uint64_t offered_;
+  Device device_;
   Delegate& delegate_;
   SessionState state_;
   bool closed_ = false;

@@ -34,6 +34,7 @@ enum class Request : std::uint32_t {
   kSetProtocolFeatures = 16,
   kGetQueueNum = 17,
   kSetVringEnable = 18,
+  kNetSetMtu = 20,
 };
 // "SET_VRING_ADDR"; a number for one without a name.
 std::string request_name(Request request);
@@ -51,7 +52,9 @@ inline constexpr std::uint64_t kVringNoFd = 0x100;
 // Protocol features ("Protocol features" in the document).
 inline constexpr std::uint64_t kProtocolMq = std::uint64_t{1} << 0;
 inline constexpr std::uint64_t kProtocolReplyAck = std::uint64_t{1} << 3;
-inline constexpr std::uint64_t kProtocolFeatures = kProtocolMq | kProtocolReplyAck;
+inline constexpr std::uint64_t kProtocolNetMtu = std::uint64_t{1} << 4;
+inline constexpr std::uint64_t kProtocolFeatures =
+    kProtocolMq | kProtocolReplyAck | kProtocolNetMtu;
 std::vector<std::string> protocol_feature_names(std::uint64_t features);
 
 inline constexpr std::size_t kMaxFds = 8;            // VHOST_USER_MAX_RAM_SLOTS of SET_MEM_TABLE
@@ -94,6 +97,10 @@ struct MemoryTableHeader {
   std::uint32_t padding;
 };
 static_assert(sizeof(MemoryTableHeader) == 8);
+
+// NET_SET_MTU: what an MTU can be (virtio 1.2, 5.1.4).
+inline constexpr std::uint64_t kMinNetMtu = 68;
+inline constexpr std::uint64_t kMaxNetMtu = 65535;
 
 template <typename T>
 T payload_as(const std::byte* payload) {

@@ -24,10 +24,12 @@ inline constexpr std::uint64_t kFeatureVersion1 = feature_bit(32);    // VIRTIO_
 inline constexpr std::uint64_t kFeatureRingPacked = feature_bit(34);  // VIRTIO_F_RING_PACKED
 inline constexpr std::uint64_t kFeatureInOrder = feature_bit(35);     // VIRTIO_F_IN_ORDER
 
-// What a vhost-user port of ours offers. Nothing is offered that is not implemented.
-inline constexpr std::uint64_t kDeviceFeatures = kFeatureMrgRxbuf | kFeatureAnyLayout |
-                                                 kFeatureIndirectDesc | kFeatureProtocolFeatures |
-                                                 kFeatureVersion1;
+// What a vhost-user port of ours offers. Nothing is offered that is not implemented. MTU and STATUS
+// are about the config space and MQ needs a control queue: the front-end has both.
+inline constexpr std::uint64_t kDeviceFeatures =
+    kFeatureMtu | kFeatureMrgRxbuf | kFeatureStatus | kFeatureMq | kFeatureAnyLayout |
+    kFeatureIndirectDesc | kFeatureEventIdx | kFeatureProtocolFeatures | kFeatureVersion1 |
+    kFeatureRingPacked | kFeatureInOrder;
 
 // Bytes of the virtio-net header in front of every frame (5.1.6): 12 with VERSION_1 or MRG_RXBUF
 // (the num_buffers field), else the 10 of legacy devices.

@@ -1,5 +1,5 @@
-// A guest for tests: its memory (a memfd) and two split rings of virtio 1.2 laid out by hand, with
-// queue 0 to receive and queue 1 to send. Independent of our own ring code.
+// A guest for tests: its memory (a memfd) and pairs of split rings of virtio 1.2 laid out by hand,
+// with queue 0 to receive and queue 1 to send, and so on. Independent of our own ring code.
 //
 // Buffer i of a ring belongs to descriptor i. One thread drives a guest.
 #pragma once
@@ -154,15 +154,17 @@ class FakeGuest {
   static constexpr std::uint64_t kUserBase = 0x7e0000000000;
   static constexpr std::uint32_t kNetHeader = 12;
 
-  explicit FakeGuest(std::uint16_t ring_size = 256, std::uint32_t buffer_bytes = 2048)
-      : ring_bytes_((FakeRing::bytes(ring_size, buffer_bytes) + 4095) / 4096 * 4096),
+  explicit FakeGuest(std::uint16_t ring_size = 256, std::uint32_t buffer_bytes = 2048,
+                     unsigned pairs = 1)
+      : pairs_(pairs),
+        ring_bytes_((FakeRing::bytes(ring_size, buffer_bytes) + 4095) / 4096 * 4096),
         memory_(::memfd_create("guest", MFD_CLOEXEC)) {
     EXPECT_EQ(::ftruncate(memory_.get(), static_cast<off_t>(bytes())), 0);
     void* const map =
         ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
     EXPECT_NE(map, MAP_FAILED);
     host_ = static_cast<std::byte*>(map);
-    for (std::uint64_t i = 0; i < 2; ++i) {
+    for (std::uint64_t i = 0; i < 2 * pairs_; ++i) {
       rings_.emplace_back(host_ + i * ring_bytes_, kGuestBase + i * ring_bytes_, ring_size,
                           buffer_bytes);
     }
@@ -171,19 +173,19 @@ class FakeGuest {
   FakeGuest& operator=(const FakeGuest&) = delete;
   ~FakeGuest() { ::munmap(host_, bytes()); }
 
-  FakeRing& rx() { return rings_[0]; }
-  FakeRing& tx() { return rings_[1]; }
+  FakeRing& rx(std::size_t pair = 0) { return rings_[2 * pair]; }
+  FakeRing& tx(std::size_t pair = 0) { return rings_[2 * pair + 1]; }
   FakeRing& ring(std::size_t index) { return rings_[index]; }
   int memory() const { return memory_.get(); }
-  std::size_t bytes() const { return 2 * ring_bytes_; }
+  std::size_t bytes() const { return 2 * pairs_ * ring_bytes_; }
   std::uint64_t user_address(std::size_t ring, std::size_t offset) const {
     return kUserBase + ring * ring_bytes_ + offset;
   }
 
   // Sends one frame as one descriptor; false: no free one.
-  bool send(const std::string& frame) {
-    reclaim();
-    FakeRing& ring = tx();
+  bool send(const std::string& frame, std::size_t pair = 0) {
+    reclaim(pair);
+    FakeRing& ring = tx(pair);
     if (ring.free() == 0) return false;
     const std::uint16_t head = ring.take_free();
     std::memset(ring.buffer(head), 0, kNetHeader);
@@ -194,18 +196,19 @@ class FakeGuest {
     return true;
   }
   // Takes back what was sent; returns how many chains are still with the switch.
-  std::size_t reclaim() {
+  std::size_t reclaim(std::size_t pair = 0) {
+    FakeRing& ring = tx(pair);
     FakeRing::Used element;
-    while (tx().take_used(element)) {
+    while (ring.take_used(element)) {
       EXPECT_EQ(element.length, 0u) << "nothing is written into what a guest sends";
-      tx().put_free(static_cast<std::uint16_t>(element.id));
+      ring.put_free(static_cast<std::uint16_t>(element.id));
     }
-    return tx().size() - tx().free();
+    return ring.size() - ring.free();
   }
 
   // Posts up to `count` receive buffers.
-  void post(std::size_t count) {
-    FakeRing& ring = rx();
+  void post(std::size_t count, std::size_t pair = 0) {
+    FakeRing& ring = rx(pair);
     for (; count > 0 && ring.free() > 0; --count) {
       const std::uint16_t head = ring.take_free();
       std::memset(ring.buffer(head), 0xee, kNetHeader);
@@ -214,25 +217,27 @@ class FakeGuest {
     }
   }
   // All frames that have arrived, in used order; their buffers are free, but not posted again.
-  std::vector<std::string> receive() {
+  std::vector<std::string> receive(std::size_t pair = 0) {
+    FakeRing& ring = rx(pair);
     std::vector<std::string> frames;
     FakeRing::Used element;
-    while (rx().take_used(element)) {
+    while (ring.take_used(element)) {
       const auto index = static_cast<std::uint16_t>(element.id);
-      rx().put_free(index);
+      ring.put_free(index);
       if (element.length < kNetHeader) {
         ADD_FAILURE() << "used element of " << element.length << " bytes";
         continue;
       }
       // 5.1.6.4: everything zero, num_buffers 1.
-      EXPECT_EQ(std::memcmp(rx().buffer(index), "\0\0\0\0\0\0\0\0\0\0\1\0", kNetHeader), 0);
-      frames.emplace_back(reinterpret_cast<const char*>(rx().buffer(index)) + kNetHeader,
+      EXPECT_EQ(std::memcmp(ring.buffer(index), "\0\0\0\0\0\0\0\0\0\0\1\0", kNetHeader), 0);
+      frames.emplace_back(reinterpret_cast<const char*>(ring.buffer(index)) + kNetHeader,
                           element.length - kNetHeader);
     }
     return frames;
   }
 
  private:
+  std::size_t pairs_;
   std::size_t ring_bytes_;
   UniqueFd memory_;
   std::byte* host_ = nullptr;

@@ -65,13 +65,13 @@ TEST_F(PortQueueTest, ATransmitQueueOfEndlessChainsRests) {
   offer_loops(port.guest.tx(), 0, 8);
   FrameBurst burst;
   EXPECT_EQ(port.tx->read(burst, port.receive[0]), 1u) << "one is more than a poll's share";
-  port.tx->release();
+  EXPECT_TRUE(port.tx->release());
   EXPECT_EQ(port.dropped_in(DropReason::kDescriptorLoop), 1u);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(port.tx->read(burst, port.receive[0]), 0u);
   while (port.tx->read(burst, port.receive[0]) == 0) {
   }
-  port.tx->release();
+  EXPECT_TRUE(port.tx->release());
   EXPECT_GT(std::chrono::steady_clock::now() - start, std::chrono::microseconds(500));
   EXPECT_EQ(port.dropped_in(DropReason::kDescriptorLoop), 2u) << "then it is polled again";
 }
@@ -86,9 +86,9 @@ TEST_F(PortQueueTest, AReceiveQueueOfEndlessChainsRests) {
     burst.frames[i].header_bytes = 60;
     frames[i] = &burst.frames[i];
   }
-  port.rx->write(frames.data(), 4, port.transmit[0]);
+  EXPECT_TRUE(port.rx->write(frames.data(), 4, port.transmit[0])) << "for what was returned";
   EXPECT_EQ(port.guest.rx().used(), 1);
-  port.rx->write(frames.data(), 4, port.transmit[0]);
+  EXPECT_FALSE(port.rx->write(frames.data(), 4, port.transmit[0]));
   EXPECT_EQ(port.guest.rx().used(), 1) << "nothing is walked while it rests";
   EXPECT_EQ(port.dropped_out(DropReason::kNoRxBuffer), 8u) << "every frame is accounted for";
 }

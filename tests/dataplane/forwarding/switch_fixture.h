@@ -23,8 +23,8 @@ inline constexpr unsigned kWorkers = 2;
 class TestPort {
  public:
   explicit TestPort(std::uint32_t mtu = 1500, std::uint32_t buffer_bytes = 2048,
-                    std::uint16_t ring_size = 256)
-      : guest(ring_size, buffer_bytes), max_frame_bytes(mtu + 14) {
+                    std::uint16_t ring_size = 256, unsigned pairs = 1)
+      : guest(ring_size, buffer_bytes, pairs), max_frame_bytes(mtu + 14) {
     std::vector<RegionDescription> regions;
     regions.push_back({FakeGuest::kGuestBase, guest.bytes(), FakeGuest::kUserBase, 0,
                        UniqueFd(::fcntl(guest.memory(), F_DUPFD_CLOEXEC, 0))});
@@ -33,6 +33,16 @@ class TestPort {
     memory = *mapped;
     rx = make_queue(0);
     tx = make_queue(1);
+    for (unsigned pair = 1; pair < pairs; ++pair) {
+      more_rx.push_back({make_queue(2 * pair), std::make_unique<QueueCounters[]>(kWorkers)});
+    }
+  }
+  // Where frames for it go: the receive queues that run.
+  std::vector<forwarding::Topology::Sink> sinks() const {
+    if (!up) return {};
+    std::vector<forwarding::Topology::Sink> list = {{rx.get(), transmit.get()}};
+    for (const MoreRx& more : more_rx) list.push_back({more.queue.get(), more.transmit.get()});
+    return list;
   }
 
   std::unique_ptr<forwarding::PortQueue> make_queue(std::size_t index) {
@@ -60,15 +70,25 @@ class TestPort {
   std::unique_ptr<forwarding::PortQueue> rx, tx;
   std::unique_ptr<QueueCounters[]> receive = std::make_unique<QueueCounters[]>(kWorkers);
   std::unique_ptr<QueueCounters[]> transmit = std::make_unique<QueueCounters[]>(kWorkers);
+  // Receive queues of further pairs.
+  struct MoreRx {
+    std::unique_ptr<forwarding::PortQueue> queue;
+    std::unique_ptr<QueueCounters[]> transmit;
+  };
+  std::vector<MoreRx> more_rx;
   std::uint16_t generation = 1;
-  bool up = true;  // its receive queue runs
+  bool up = true;  // its receive queues run
 
   std::uint64_t dropped(const std::unique_ptr<QueueCounters[]>& counters, DropReason reason) const {
     return counters[0].dropped[static_cast<std::size_t>(reason)].value() +
            counters[1].dropped[static_cast<std::size_t>(reason)].value();
   }
   std::uint64_t dropped_in(DropReason reason) const { return dropped(receive, reason); }
-  std::uint64_t dropped_out(DropReason reason) const { return dropped(transmit, reason); }
+  std::uint64_t dropped_out(DropReason reason) const {
+    std::uint64_t total = dropped(transmit, reason);
+    for (const MoreRx& more : more_rx) total += dropped(more.transmit, reason);
+    return total;
+  }
   std::uint64_t all_dropped() const {
     std::uint64_t total = 0;
     for (std::size_t reason = 0; reason < kDropReasonCount; ++reason) {
@@ -87,8 +107,9 @@ class SwitchFixture : public testing::Test {
     fdb = std::make_unique<forwarding::Fdb>(forwarding::Fdb::Storage(memory, std::free), 64, 448);
   }
 
-  TestPort& add_port(std::uint32_t mtu = 1500, std::uint32_t buffer_bytes = 2048) {
-    ports.push_back(std::make_unique<TestPort>(mtu, buffer_bytes));
+  TestPort& add_port(std::uint32_t mtu = 1500, std::uint32_t buffer_bytes = 2048,
+                     unsigned pairs = 1) {
+    ports.push_back(std::make_unique<TestPort>(mtu, buffer_bytes, 256, pairs));
     connect();
     return *ports.back();
   }

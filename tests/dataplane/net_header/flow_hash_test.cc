@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
                  return big_endian(0x020000000000 + i, 6) + big_endian(0x02000000ffff, 6) +
                         big_endian(0x88b5, 2);
                }}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& spread) { return std::string(spread.param.name); });
 
 TEST(FlowQueue, StaysBelowTheNumberOfQueues) {
   for (const std::uint32_t queues : {1u, 2u, 3u, 16u}) {

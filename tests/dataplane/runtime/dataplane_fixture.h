@@ -1,4 +1,5 @@
-// A real data plane with one worker on ordinary pages, and guests that attach to its sockets.
+// A real data plane on ordinary pages, with one worker unless the test wants more, and guests that
+// attach to its sockets.
 #pragma once
 
 #include <dirent.h>
@@ -55,7 +56,12 @@ class SocketGuest {
  public:
   static constexpr int kPatience = 5000;  // milliseconds
 
-  explicit SocketGuest(Mac address) : mac(address) {}
+  explicit SocketGuest(Mac address, unsigned queue_pairs = 1, std::uint16_t ring_size = 256)
+      : mac(address), pairs(queue_pairs), memory(ring_size, 2048, queue_pairs) {
+    for (unsigned i = 0; i < 2 * pairs; ++i) {
+      errors.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    }
+  }
 
   bool connect(const std::string& path) {
     front = RawFrontend::connect(path);
@@ -69,8 +75,7 @@ class SocketGuest {
     return answer && answer->number() == 0;
   }
   bool negotiate() {
-    return front.send(message(kSetOwner)) &&
-           front.send(message(kSetFeatures, u64(kVersion1Bit | kProtocolFeaturesBit))) &&
+    return front.send(message(kSetOwner)) && front.send(message(kSetFeatures, u64(features))) &&
            front.send(message(kSetProtocolFeatures, u64(9)));
   }
   bool set_memory() {
@@ -78,7 +83,7 @@ class SocketGuest {
         memory_table_message({{FakeGuest::kGuestBase, memory.bytes(), FakeGuest::kUserBase}}),
         {memory.memory()});
   }
-  bool set_ring(std::uint32_t index, std::uint16_t base = 0) {
+  bool set_ring(std::uint32_t index, std::uint32_t base = 0) {
     const FakeRing& ring = memory.ring(index);
     return set(vring_message(kSetVringNum, index, ring.size())) &&
            set(vring_message(kSetVringBase, index, base)) &&
@@ -94,10 +99,13 @@ class SocketGuest {
   bool enable(std::uint32_t index, bool on) {
     return set(vring_message(kSetVringEnable, index, on ? 1 : 0));
   }
-  // All of it: both rings run.
+  // All of it: both rings of each pair run.
   bool attach(const std::string& path) {
-    return connect(path) && negotiate() && set_memory() && set_ring(0) && set_ring(1) &&
-           enable(0, true) && enable(1, true);
+    if (!connect(path) || !negotiate() || !set_memory()) return false;
+    for (std::uint32_t i = 0; i < 2 * pairs; ++i) {
+      if (!set_ring(i) || !enable(i, true)) return false;
+    }
+    return true;
   }
   std::optional<std::uint32_t> stop(std::uint32_t index) {
     if (!front.send(vring_message(kGetVringBase, index, 0))) return std::nullopt;
@@ -111,12 +119,13 @@ class SocketGuest {
   }
 
   Mac mac;
+  unsigned pairs;
+  std::uint64_t features = kVersion1Bit | kProtocolFeaturesBit;
   RawFrontend front;
   FakeGuest memory;
   UniqueFd kick_event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   UniqueFd call{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::array<UniqueFd, 2> errors{UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-                                 UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+  std::vector<UniqueFd> errors;  // by ring
 };
 
 // Frames from one guest to another, numbered; keeps account of what became of them.
@@ -172,6 +181,7 @@ class DataplaneFixture : public testing::Test {
     ASSERT_NE(::mkdtemp(name), nullptr);
     directory = name;
     dataplane::Options options;
+    options.worker_count = worker_count;
     options.memory_bytes = 32ull << 20;
     options.hugepages = dataplane::HugepageMode::kOff;
     auto started = dataplane::Dataplane::start(options);
@@ -207,8 +217,10 @@ class DataplaneFixture : public testing::Test {
   dataplane::PortConfig config(const std::string& id) const {
     return {.id = id, .bridge = "br0", .kind = dataplane::VhostUserServerConfig{path(id)}};
   }
-  absl::Status create_port(const std::string& id) {
-    return call([&](auto done) { plane->create_port(config(id), done); });
+  absl::Status create_port(const std::string& id, std::uint32_t queue_pairs = 1) {
+    dataplane::PortConfig wanted = config(id);
+    wanted.queue_pairs = queue_pairs;
+    return call([&](auto done) { plane->create_port(wanted, done); });
   }
   absl::Status restore_port(const std::string& id) {
     return call([&](auto done) { plane->restore_port(config(id), done); });
@@ -255,6 +267,7 @@ class DataplaneFixture : public testing::Test {
     EXPECT_TRUE(eventually([&] { return guest.memory.reclaim() == 0; }));
   }
 
+  unsigned worker_count = 1;  // set by the fixture's constructor
   std::string directory;
   bool keeps_files = false;
   std::unique_ptr<dataplane::Dataplane> plane;

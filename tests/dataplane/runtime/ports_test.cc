@@ -34,7 +34,7 @@ TEST_F(Ports, ALifeFromEndToEnd) {
   PortStatus status = port("a");
   EXPECT_EQ(status.state, PortState::kListening);
   EXPECT_EQ(status.state_reason, "");
-  EXPECT_EQ(status.offered_features, 0x158008000ull);
+  EXPECT_EQ(status.offered_features, 0xd78418008ull);
   EXPECT_EQ(status.config.mtu, 1500u);
   struct stat entry {};
   ASSERT_EQ(::stat(path("a").c_str(), &entry), 0);

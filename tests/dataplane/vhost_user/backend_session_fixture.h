@@ -96,12 +96,14 @@ class BackendSessionFixture : public testing::Test {
  protected:
   BackendSessionFixture() { connect(); }
 
-  void connect(unsigned queue_pairs = 1) {
+  void connect(unsigned queue_pairs = 1, std::uint64_t offered = kOffered) {
     std::array<int, 2> ends{};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     delegate = std::make_unique<FakeDelegate>();
-    session = std::make_shared<vhost_user::BackendSession>(UniqueFd(ends[0]), queue_pairs, kOffered,
-                                                           *delegate);
+    session = std::make_shared<vhost_user::BackendSession>(
+        UniqueFd(ends[0]),
+        vhost_user::Device{.queue_pairs = queue_pairs, .features = offered, .mtu = 9000},
+        *delegate);
     delegate->session = session;
     front = RawFrontend(UniqueFd(ends[1]));
   }

@@ -138,6 +138,16 @@ TEST_F(Rules, RingBase) {
   expect_accepted("65535", vring_message(kSetVringBase, 0, 65535));
 }
 
+TEST_F(Rules, WhatIsNoMtu) {
+  for (const std::uint64_t mtu : {0ull, 67ull, 65536ull, 1ull << 32, ~0ull}) {
+    expect_refused(std::to_string(mtu), message(kNetSetMtu, u64(mtu)));
+  }
+  expect_refused("32 bits", message(kNetSetMtu, u32(1500)));
+  for (const std::uint64_t mtu : {68ull, 1500ull, 9000ull, 9001ull, 65535ull}) {
+    expect_accepted(std::to_string(mtu), message(kNetSetMtu, u64(mtu)));
+  }
+}
+
 TEST_F(Rules, EnableIsZeroOrOne) {
   expect_refused("2", vring_message(kSetVringEnable, 0, 2));
   expect_refused("-1", vring_message(kSetVringEnable, 0, 0xffffffff));
@@ -265,11 +275,11 @@ TEST_F(Rules, WhatWasNotOffered) {
     expect_refused("feature " + std::to_string(bit),
                    message(kSetFeatures, u64(kVersion1Bit | 1ull << bit)));
   }
-  for (const unsigned bit : {1u, 2u, 4u, 5u, 12u, 14u, 16u, 63u}) {
+  for (const unsigned bit : {1u, 2u, 5u, 12u, 14u, 16u, 63u}) {
     expect_refused("protocol feature " + std::to_string(bit),
                    message(kSetProtocolFeatures, u64(1ull << bit)));
   }
-  for (const std::uint32_t request : {0u, 6u, 7u, 19u, 20u, 24u, 31u, 32u, 36u, 39u, 43u, 255u}) {
+  for (const std::uint32_t request : {0u, 6u, 7u, 19u, 21u, 24u, 31u, 32u, 36u, 39u, 43u, 255u}) {
     expect_refused("request " + std::to_string(request), message(request, u64(0)));
     expect_refused("request " + std::to_string(request), message(request));
   }
@@ -322,6 +332,7 @@ TEST_F(Rules, OneAnswerForEachThatAsks) {
       {vring_message(kSetVringBase, 0, 0), {}},
       {vring_address_message(0, 0x10000, 0x10400, 0x10800), {}},
       {vring_message(kSetVringEnable, 0, 1), {}},
+      {message(kNetSetMtu, u64(9000)), {}},
       {message(kSetVringCall, u64(0)), {event.get()}},
       {message(kSetVringErr, u64(0)), {event.get()}},
       {message(kSetVringKick, u64(0)), {event.get()}},

@@ -30,7 +30,7 @@ TEST_F(Handshake, OffersExactBytes) {
   ASSERT_TRUE(protocol);
   EXPECT_EQ(protocol->request, 15u);
   EXPECT_EQ(protocol->flags, kReply);
-  EXPECT_EQ(protocol->payload, std::string("\x09\x00\x00\x00\x00\x00\x00\x00", 8));
+  EXPECT_EQ(protocol->payload, std::string("\x19\x00\x00\x00\x00\x00\x00\x00", 8));
 
   const auto queues = ask(message(kGetQueueNum));
   ASSERT_TRUE(queues);
@@ -42,7 +42,7 @@ TEST_F(Handshake, OffersExactBytes) {
 // QEMU: protocol features before SET_FEATURES, call descriptors and ENABLE before the rings exist.
 TEST_F(Handshake, QemuOrder) {
   EXPECT_EQ(ask(message(kGetFeatures))->number(), kOffered);
-  EXPECT_EQ(ask(message(kGetProtocolFeatures))->number(), 9u);
+  EXPECT_EQ(ask(message(kGetProtocolFeatures))->number(), 0x19u);
   tell(message(kSetProtocolFeatures, u64(9)));
   EXPECT_EQ(ask(message(kGetQueueNum))->number(), 1u);
   tell(message(kSetOwner));

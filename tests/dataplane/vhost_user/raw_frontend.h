@@ -35,6 +35,7 @@ inline constexpr std::uint32_t kGetProtocolFeatures = 15;
 inline constexpr std::uint32_t kSetProtocolFeatures = 16;
 inline constexpr std::uint32_t kGetQueueNum = 17;
 inline constexpr std::uint32_t kSetVringEnable = 18;
+inline constexpr std::uint32_t kNetSetMtu = 20;
 
 inline constexpr std::uint32_t kPlain = 1;      // version 1
 inline constexpr std::uint32_t kNeedReply = 9;  // version 1, bit 3
@@ -46,8 +47,10 @@ inline constexpr std::uint64_t kMrgRxbufBit = 1ull << 15;
 inline constexpr std::uint64_t kIndirectBit = 1ull << 28;
 inline constexpr std::uint64_t kProtocolFeaturesBit = 1ull << 30;
 inline constexpr std::uint64_t kVersion1Bit = 1ull << 32;
+inline constexpr std::uint64_t kRingPackedBit = 1ull << 34;
 inline constexpr std::uint64_t kMqProtocol = 1ull << 0;
 inline constexpr std::uint64_t kReplyAckProtocol = 1ull << 3;
+inline constexpr std::uint64_t kNetMtuProtocol = 1ull << 4;
 
 template <typename T>
 std::string le(T value) {
