@@ -92,7 +92,150 @@ class GuestMemory:
         yield "vanished", adjoining + u8(0x82) + u16(0x1234) + cls.translate(0x1ff0, 0x30)
 
 
-TARGETS = {"guest_memory": GuestMemory}
+class DeviceQueue:
+    """fuzz_device_queue.cc and device_model.h."""
+    PACKED, RECEIVE, MERGEABLE, VERSION_1, INDIRECT_DESC, EVENT_IDX, IN_ORDER = (
+        1 << bit for bit in range(7))
+    NEXT, WRONG_DIRECTION, INDIRECT = 1, 2, 4
+    A, B, C, D, E, APART, TOP = range(1, 8)  # regions
+
+    def __init__(self, kind):
+        self.packed = bool(kind & self.PACKED)
+        self.receive = bool(kind & self.RECEIVE)
+        self.kind = kind
+        self.features = self.VERSION_1 | self.INDIRECT_DESC
+
+    # Sizes are 64 unless chosen.
+    def start(self, features=None, size=None, position=None):
+        if size is None:
+            size = 8 if self.packed else 6
+        if position is None:
+            position = 0x8000 if self.packed else 0
+        return u8(self.kind | (self.features if features is None else features), size) + u16(position)
+
+    @staticmethod
+    def count(number):
+        return number - 1 if number <= 8 else 7 + number // 16
+
+    @staticmethod
+    def place(region, offset=0):
+        return u8(region) + u16(offset)
+
+    def describe(self, index, place, length, flags=0, following=0, count=1):
+        return (u8(0) + u16(index) + u8(count - 1) + place + u16(length) + u8(flags) +
+                u16(following))
+
+    def offer(self, place, length, flags=0, count=1, same_place=False, number=7):
+        return (u8((3 if same_place else 2) | self.count(count) << 4) + place + u16(length) +
+                u8(flags) + u16(number))
+
+    def head(self, index):
+        return u8(1) + u16(index)
+
+    def table(self, at, place, length, flags=0, following=0, count=1):
+        return (u8(4 | self.count(count) << 4) + at + place + u16(length) + u8(flags) +
+                u16(following))
+
+    def wish(self, event, flags):
+        return u8(8) + u16(event) + u8(flags)
+
+    # Of a receive queue: so many frames of one length, 14 bytes more than `raw`.
+    def poll(self, frames=1, raw=100, code=9):
+        if not self.receive:
+            return u8(code)
+        return u8(code | (frames - 1 if frames <= 8 else 7 + frames // 4) << 4) + u16(raw)
+
+    ASK = u8(12)
+    RESTART = u8(13)
+    RESYNC = u8(14)
+
+    def good(self):
+        return self.offer(self.place(self.A, 0x10), 200, count=2) + self.poll(2)
+
+    # A bad chain, and good ones behind it.
+    def refused(self, script, **start):
+        return self.start(**start) + script + self.poll() + self.good() + self.poll() + self.good()
+
+    def broken(self, script, **start):
+        anew = u8(13, 2) + u16(0x8000 if self.packed else 7)
+        return (self.start(**start) + self.good() + script + self.poll() + self.good() + anew +
+                self.good())
+
+    def scripts(self):
+        many = self.MERGEABLE | self.VERSION_1 | self.INDIRECT_DESC
+        for name, features in {"legacy": 0, "mergeable": self.MERGEABLE, "version1": self.VERSION_1,
+                               "in-order": self.IN_ORDER | self.VERSION_1}.items():
+            yield f"good-{name}", (self.start(features) + self.good() + self.ASK + self.wish(0, 1) +
+                                   self.good() + self.ASK + self.RESTART + self.good() + self.poll())
+        first = 0x8000 if self.packed else 0
+        yield "events", (self.start(self.EVENT_IDX | self.VERSION_1) + self.wish(0, 2) +
+                         self.good() + self.ASK + self.wish(first + 2, 2) + self.good() + self.ASK +
+                         self.wish(first + 40, 2) + self.good() + self.ASK + self.ASK)
+        yield "wraps", (self.start(size=4 if self.packed else 2,
+                                   position=0x8004 if self.packed else 0xfffe) + self.good() * 9)
+        yield "full", (self.start() + self.offer(self.place(self.A), 60, count=48, same_place=True) +
+                       self.poll(32, 30) * 2)
+        yield "regions", (self.start() + self.offer(self.place(self.A, 0x7f0), 0x900) +
+                          self.poll(1, 0x880) + self.offer(self.place(self.TOP, 0xf00), 0xff) +
+                          self.poll())
+        yield "changed", (self.start() + self.offer(self.place(self.A, 0x10), 300, count=4) +
+                          (self.poll(4, 100, 11) if self.receive else
+                           u8(11) + self.place(self.A) + u8(40) + bytes(40)))
+        if self.packed:
+            chain = (self.offer(self.place(self.APART), 5, self.NEXT, 3) +
+                     self.offer(self.place(self.B), 200))
+        else:
+            chain = (self.describe(0, self.place(self.APART), 5, self.NEXT, 1, 3) +
+                     self.describe(3, self.place(self.B), 200) + self.head(0))
+        yield "chain", self.refused(chain)
+        table = (self.table(self.place(self.APART, 3), self.place(self.B), 6, self.NEXT, 1, 3) +
+                 self.table(self.place(self.APART, 51), self.place(self.E), 300))
+        offered = self.offer(self.place(self.APART, 3), 64, self.INDIRECT)
+        yield "table", self.refused(table + offered)
+        yield "table-not-negotiated", self.refused(table + offered, features=self.VERSION_1)
+        yield "table-odd", self.refused(self.offer(self.place(self.APART), 17, self.INDIRECT))
+        yield "table-unmapped", self.refused(self.offer(self.place(self.E, 0x400), 16,
+                                                        self.INDIRECT))
+        yield "unmapped", self.refused(self.offer(self.place(self.APART, 0x1f0), 17))
+        yield "wrong-direction", self.refused(self.offer(self.place(self.A), 99,
+                                                         self.WRONG_DIRECTION))
+        yield "short", self.refused(self.offer(self.place(self.A), 5))
+        pieces = self.place(self.A, 0x7f0), 0x820
+        if self.packed:
+            yield "loop", self.refused(table + self.offer(self.place(self.APART, 3), 32,
+                                                          self.INDIRECT), size=0)
+            yield "fragments", self.refused(
+                self.offer(*pieces, self.NEXT, 128, True) + self.offer(*pieces, self.NEXT, 64, True) +
+                self.offer(*pieces), size=11)
+            yield "endless", self.broken(self.offer(self.place(self.A), 50, self.NEXT, 3), size=2)
+        else:
+            loop = self.describe(0, self.place(self.A), 50, self.NEXT, 0) + self.head(0)
+            yield "loop", self.refused(loop)
+            yield "index", self.refused(self.describe(0, self.place(self.A), 50, self.NEXT, 64) +
+                                        self.head(0))
+            yield "fragments", self.refused(self.describe(0, *pieces, self.NEXT, 0) + self.head(0),
+                                            size=8)
+            yield "jump", self.broken(u8(7) + u16(1000))
+            yield "head", self.broken(self.head(64))
+        if self.receive:
+            yield "several", (self.start(many) + self.offer(self.place(self.A), 100, count=8) +
+                              self.poll(1, 500) + self.poll(1, 500))
+            yield "put-back", (self.start(many) + self.offer(self.place(self.A), 100) +
+                               self.offer(self.place(self.A), 4) +
+                               self.offer(self.place(self.B), 100, count=8) + self.poll(2, 300))
+            yield "steps", (self.start(many, size=11 if self.packed else 8) +
+                            (self.offer(self.place(self.A), 100, count=16) +
+                             self.poll(16, 50, 11)) * 70)
+
+    @classmethod
+    def seeds(cls):
+        for layout, kind in (("split", 0), ("packed", cls.PACKED)):
+            for direction, more in (("transmit", 0), ("receive", cls.RECEIVE)):
+                for name, script in cls(kind | more).scripts():
+                    yield f"{layout}-{direction}-{name}", script
+
+
+TARGETS = {"guest_memory": GuestMemory, "device_queue": DeviceQueue}
 
 
 def main():
