@@ -130,6 +130,7 @@ class FakeQueue {
         table_(base),
         avail_(base + 16ull * size),
         used_((avail_ + 6 + 2ull * size + 3) / 4 * 4),
+        start_(position),
         offered_(position) {
     guest_.put16(avail_ + 2, position);
     guest_.put16(used_ + 2, position);
@@ -139,6 +140,7 @@ class FakeQueue {
   std::uint64_t avail() const { return avail_; }
   std::uint64_t used_ring() const { return used_; }
   std::uint32_t size() const { return size_; }
+  std::uint16_t device_start() const { return start_; }
 
   virtq::SplitRing ring() const {
     return {reinterpret_cast<virtq::Descriptor*>(guest_.at(table_)),
@@ -166,7 +168,11 @@ class FakeQueue {
   }
   std::uint16_t offered() const { return offered_; }
   void set_avail_index(std::uint16_t index) const { guest_.put16(avail_ + 2, index); }
-  void set_avail_flags(std::uint16_t flags) const { guest_.put16(avail_, flags); }
+  // 2.7.7.1: VIRTQ_AVAIL_F_NO_INTERRUPT; with VIRTIO_F_EVENT_IDX used_event, behind ring[size].
+  void suppress_events(bool suppress) const { guest_.put16(avail_, suppress ? 1 : 0); }
+  void event_at(std::uint16_t used_index) const {
+    guest_.put16(avail_ + 4 + 2ull * size_, used_index);
+  }
 
   std::uint16_t used_index() const {
     return __atomic_load_n(reinterpret_cast<std::uint16_t*>(guest_.at(used_ + 2)),
@@ -194,6 +200,7 @@ class FakeQueue {
   std::uint64_t table_;
   std::uint64_t avail_;
   std::uint64_t used_;
+  std::uint16_t start_;
   std::uint16_t offered_;
 };
 
