@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <deque>
-#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -95,6 +93,7 @@ class FakePackedQueue {
     std::uint16_t index = head;
     while (true) {
       const Entry& entry = table_.at(index);
+      if (slots == free_) used_index();
       if (slots == free_) throw std::logic_error("the ring is full");
       const auto flags =
           static_cast<std::uint16_t>(entry.flags | (next_.wrap ? kAvailBit : kUsedBit));
@@ -141,12 +140,8 @@ class FakePackedQueue {
       const std::uint16_t flags = slot_flags(used_next_.offset);
       const bool used = (flags & kUsedBit) != 0;
       if (((flags & kAvailBit) != 0) != used || used != used_next_.wrap) break;
-      const std::uint8_t* const slot = guest_.at(place(used_next_.offset));
-      std::uint16_t id = 0;
-      std::uint32_t length = 0;
-      std::memcpy(&length, slot + 8, 4);
-      std::memcpy(&id, slot + 12, 2);
-      used_[used_index_++] = {id, length};
+      const std::uint32_t length = guest_.get32(place(used_next_.offset) + 8);
+      used_[used_index_++] = {guest_.get16(place(used_next_.offset) + 12), length};
       // 2.8.5: WRITE, and the two counters; nothing else is ever set.
       if ((flags & ~(kAvailBit | kUsedBit)) != (length != 0 ? kWriteFlag : 0)) ++wrong_flags_;
       used_next_.advance(outstanding_.front(), size_);
