@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "dataplane/virtq/features.h"
 
@@ -16,7 +18,6 @@ namespace vswitch::guest {
 namespace {
 
 using vhost_user::FrontendSession;
-using virtq::SplitDriver;
 
 // virtio 1.2, 5.1.2: queue 0 receives, queue 1 transmits.
 constexpr std::uint32_t kReceiveIndex = 0;
@@ -29,7 +30,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// The three parts of a ring, each at the start of a page.
+// The three parts of a ring, each at the start of a page. A packed ring's descriptors are as long
+// as a split one's, and its other parts far smaller.
 constexpr std::size_t kPart = 4096;
 std::size_t ring_bytes(std::uint32_t size) {
   return round_up(virtq::descriptor_table_bytes(size), kPart) +
@@ -47,8 +49,12 @@ std::size_t receive_buffers_offset(const NicOptions& o) { return 2 * ring_bytes(
 std::size_t transmit_buffers_offset(const NicOptions& o) {
   return round_up(receive_buffers_offset(o) + std::size_t{o.queue_size} * o.receive_buffer, kPart);
 }
+std::size_t transmit_tables_offset(const NicOptions& o) {
+  return round_up(transmit_buffers_offset(o) + std::size_t{o.queue_size} * transmit_buffer_bytes(o),
+                  kPart);
+}
 std::size_t memory_bytes(const NicOptions& o) {
-  return transmit_buffers_offset(o) + std::size_t{o.queue_size} * transmit_buffer_bytes(o);
+  return transmit_tables_offset(o) + std::size_t{o.queue_size} * virtq::kTransmitTableBytes;
 }
 
 void signal(const UniqueFd& event) {
@@ -62,15 +68,53 @@ void drain(const UniqueFd& event) {
   (void)!::read(event.get(), &count, sizeof(count));
 }
 
+// A feature that is there because of one flag of the command line.
+struct AskedFor {
+  std::uint64_t feature;
+  const char* flag;
+};
+std::vector<AskedFor> features_asked_for(const NicOptions& options) {
+  std::vector<AskedFor> asked;
+  if (options.packed) asked.push_back({virtq::kFeatureRingPacked, "--packed"});
+  if (options.in_order) asked.push_back({virtq::kFeatureInOrder, "--in-order"});
+  if (options.event_index) asked.push_back({virtq::kFeatureEventIdx, "--event-idx"});
+  if (options.tx_layout == virtq::TxLayout::kIndirect) {
+    asked.push_back({virtq::kFeatureIndirectDesc, "--tx-layout indirect"});
+  }
+  if (options.tx_layout == virtq::TxLayout::kPush && !options.version_1) {
+    asked.push_back({virtq::kFeatureAnyLayout, "--tx-layout push with --legacy"});
+  }
+  return asked;
+}
+
 vhost_user::FrontendOptions session_options(const NicOptions& options) {
   vhost_user::FrontendOptions session;
   session.wanted_features = virtq::kFeatureAnyLayout;
-  if (options.version_1) session.wanted_features |= virtq::kFeatureVersion1;
+  if (options.version_1) session.required_features = virtq::kFeatureVersion1;
+  for (const AskedFor& asked : features_asked_for(options)) {
+    session.required_features |= asked.feature;
+  }
+  // Something to fall back to for legacy devices that do not take any layout.
+  if (options.tx_layout == virtq::TxLayout::kAuto) {
+    session.wanted_features |= virtq::kFeatureIndirectDesc;
+  }
   if (options.mergeable) session.wanted_features |= virtq::kFeatureMrgRxbuf;
-  // One of the two makes header and frame in one descriptor legal.
-  session.required_features =
-      options.version_1 ? virtq::kFeatureVersion1 : virtq::kFeatureAnyLayout;
+  session.wanted_features |= session.required_features;
   return session;
+}
+
+// Adds to a refusal what can be done about it.
+absl::Status with_advice(const absl::Status& refusal, const NicOptions& options) {
+  std::vector<std::string> flags;
+  for (const AskedFor& asked : features_asked_for(options)) {
+    for (const std::string& name : virtq::feature_names(asked.feature)) {
+      if (absl::StrContains(refusal.message(), name)) flags.emplace_back(asked.flag);
+    }
+  }
+  if (flags.empty()) return refusal;
+  return {refusal.code(),
+          absl::StrCat(refusal.message(), ". Leave out ", absl::StrJoin(flags, " and "),
+                       ", or attach to a port that offers ", flags.size() == 1 ? "it" : "them")};
 }
 
 }  // namespace
@@ -85,16 +129,13 @@ GuestNic::~GuestNic() {
   }
 }
 
-virtq::SplitRing GuestNic::ring_at(std::size_t offset) const {
+RingPlace GuestNic::ring_at(std::size_t offset) const {
   const std::uint32_t size = options_.queue_size;
-  virtq::SplitRing ring;
+  RingPlace ring;
   ring.size = size;
-  std::byte* place = memory_.data() + offset;
-  ring.descriptors = reinterpret_cast<virtq::Descriptor*>(place);
-  place += round_up(virtq::descriptor_table_bytes(size), kPart);
-  ring.avail = reinterpret_cast<virtq::RingHeader*>(place);
-  place += round_up(virtq::avail_ring_bytes(size), kPart);
-  ring.used = reinterpret_cast<virtq::RingHeader*>(place);
+  ring.descriptors = memory_.data() + offset;
+  ring.driver = ring.descriptors + round_up(virtq::descriptor_table_bytes(size), kPart);
+  ring.device = ring.driver + round_up(virtq::avail_ring_bytes(size), kPart);
   return ring;
 }
 
@@ -103,46 +144,56 @@ absl::Status GuestNic::make_queues() {
     event->reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event->valid()) return absl::ErrnoToStatus(errno, "making an eventfd");
   }
+  const auto layout = virtq::resolve_tx_layout(options_.tx_layout, features_);
+  if (!layout) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "frames cannot be sent as ", virtq::tx_layout_name(options_.tx_layout),
+        " with the features negotiated: ", absl::StrJoin(virtq::feature_names(features_), ", ")));
+  }
+  if (*layout == virtq::TxLayout::kChain && options_.queue_size < 2) {
+    return absl::FailedPreconditionError(
+        "a frame takes two descriptors with the features negotiated, and --queue-size 1 has one; "
+        "ask for at least 2");
+  }
   receive_ring_ = ring_at(0);
   transmit_ring_ = ring_at(transmit_ring_offset(options_));
   const auto area = [&](std::size_t offset, std::uint32_t bytes) {
     return virtq::BufferArea{memory_.data() + offset, memory_.guest_address(offset), bytes,
                              options_.queue_size};
   };
-  receive_ = std::make_unique<virtq::DriverReceiveQueue<SplitDriver>>(
-      std::make_unique<SplitDriver>(receive_ring_),
-      area(receive_buffers_offset(options_), options_.receive_buffer), features_);
-  transmit_ = std::make_unique<virtq::DriverTransmitQueue<SplitDriver>>(
-      std::make_unique<SplitDriver>(transmit_ring_),
-      area(transmit_buffers_offset(options_), transmit_buffer_bytes(options_)), features_);
-  receive_->ring().suppress_calls(true);
-  transmit_->ring().suppress_calls(true);
+  const std::size_t tables = transmit_tables_offset(options_);
+  auto transmit_area = area(transmit_buffers_offset(options_), transmit_buffer_bytes(options_));
+  transmit_area.tables = {memory_.data() + tables, memory_.guest_address(tables)};
+  queues_ = std::make_unique<NicQueues>(
+      features_, receive_ring_, area(receive_buffers_offset(options_), options_.receive_buffer),
+      transmit_ring_, transmit_area,
+      virtq::TransmitOptions{.layout = *layout, .reclaim = options_.reclaim});
   return absl::OkStatus();
 }
 
-vhost_user::VringSetup GuestNic::vring(std::uint32_t index, const virtq::SplitRing& ring,
-                                       std::uint16_t base) const {
+vhost_user::VringSetup GuestNic::vring(std::uint32_t index, const RingPlace& ring,
+                                       std::uint32_t base) const {
   vhost_user::VringSetup setup;
   setup.index = index;
   setup.size = ring.size;
   setup.base = base;
   setup.descriptors = reinterpret_cast<std::uint64_t>(ring.descriptors);
-  setup.available = reinterpret_cast<std::uint64_t>(ring.avail);
-  setup.used = reinterpret_cast<std::uint64_t>(ring.used);
+  setup.available = reinterpret_cast<std::uint64_t>(ring.driver);
+  setup.used = reinterpret_cast<std::uint64_t>(ring.device);
   setup.kick_fd = index == kReceiveIndex ? receive_kick_.get() : transmit_kick_.get();
   setup.call_fd = index == kReceiveIndex ? receive_call_.get() : transmit_call_.get();
   return setup;
 }
 
-absl::Status GuestNic::start(FrontendSession& session, std::uint16_t receive_base,
-                             std::uint16_t transmit_base, absl::Duration timeout) {
+absl::Status GuestNic::start(FrontendSession& session, const NicQueues::Bases& bases,
+                             absl::Duration timeout) {
   vhost_user::SharedRegion region;
   region.region = {memory_.guest_address(0), memory_.size(),
                    reinterpret_cast<std::uint64_t>(memory_.data()), 0};
   region.fd = memory_.fd();
   const absl::Status started =
-      session.start({region}, {vring(kReceiveIndex, receive_ring_, receive_base),
-                               vring(kTransmitIndex, transmit_ring_, transmit_base)});
+      session.start({region}, {vring(kReceiveIndex, receive_ring_, bases.receive),
+                               vring(kTransmitIndex, transmit_ring_, bases.transmit)});
   if (!started.ok()) return started;
   const absl::Status running = session.wait_for(FrontendSession::State::kRunning, timeout);
   // Buffers may have been waiting since before the switch knew the rings.
@@ -169,7 +220,9 @@ absl::StatusOr<std::unique_ptr<GuestNic>> GuestNic::open(const NicOptions& optio
           FrontendSession::State::kNegotiated, std::max(deadline - absl::Now(), absl::Seconds(1)));
       if (negotiated.ok()) break;
       // A switch that is just being restarted may drop what it has accepted.
-      if (!absl::IsAborted(negotiated) || absl::Now() >= deadline) return negotiated;
+      if (!absl::IsAborted(negotiated) || absl::Now() >= deadline) {
+        return with_advice(negotiated, options);
+      }
     } else if (!absl::IsUnavailable(socket.status())) {
       return socket.status();
     } else if (absl::Now() >= deadline) {
@@ -182,7 +235,9 @@ absl::StatusOr<std::unique_ptr<GuestNic>> GuestNic::open(const NicOptions& optio
   }
   nic->features_ = nic->session_->features();
   absl::Status status = nic->make_queues();
-  if (status.ok()) status = nic->start(*nic->session_, 0, 0, kAnswerTimeout);
+  if (status.ok()) {
+    status = nic->start(*nic->session_, nic->queues_->fresh_bases(), kAnswerTimeout);
+  }
   if (!status.ok()) return status;
   return nic;
 }
@@ -192,6 +247,11 @@ void GuestNic::kick_transmit() { signal(transmit_kick_); }
 
 absl::Status GuestNic::check() {
   if (session_ != nullptr) {
+    if (queues_->broken()) {
+      return absl::DataLossError(
+          "the switch returned a buffer that it does not have, so that where the ring stands is "
+          "lost; attach again");
+    }
     if (session_->advance() != FrontendSession::State::kFailed) return absl::OkStatus();
     const absl::Status error = session_->error();
     session_.reset();
@@ -218,13 +278,8 @@ absl::Status GuestNic::resume() {
       !negotiated.ok()) {
     return absl::IsFailedPrecondition(negotiated) ? negotiated : absl::OkStatus();
   }
-  // Nobody touches the rings now: collect what the old switch finished, offer the rest again.
-  transmit_->reclaim();
-  const std::uint16_t transmit_base = transmit_->ring().resume();
-  receive_->drop_partial();
-  const std::uint16_t receive_base = receive_->ring().resume();
-  receive_->release();
-  if (!start(*session, receive_base, transmit_base, kAnswerTimeout).ok()) return absl::OkStatus();
+  // Nobody touches the rings now.
+  if (!start(*session, queues_->resume(), kAnswerTimeout).ok()) return absl::OkStatus();
   session_ = std::move(session);
   ++reconnects_;
   return absl::OkStatus();

@@ -44,6 +44,8 @@ struct Raw {
   bool reconnect = false;
   std::string output = "table";
   std::string verify = "full";
+  std::string tx_layout = "auto";
+  std::string reclaim = "lazy";
 };
 
 void add_card_options(CLI::App* app, Raw& raw) {
@@ -52,7 +54,8 @@ void add_card_options(CLI::App* app, Raw& raw) {
   add_parsed(app, "--mac", raw.options.mac, parse_mac, "This guest's address (default: random)");
   add_parsed(app, "--timeout", nic.connect_timeout, parse_duration,
              "How long to try to connect (default 10s)");
-  app->add_option("--queue-size", nic.queue_size, "Descriptors per ring (default 256)");
+  app->add_option("--queue-size", nic.queue_size,
+                  "Descriptors per ring: a power of two, or anything with --packed (default 256)");
   app->add_option("--mtu", raw.mtu, "Largest packet; frames may be 18 bytes larger (default 1500)")
       ->check(CLI::Range(68, 65'517));
   app->add_option("--buffer-size", nic.receive_buffer,
@@ -60,6 +63,19 @@ void add_card_options(CLI::App* app, Raw& raw) {
       ->check(CLI::Range(128, 1 << 20));
   app->add_flag("--no-mergeable", raw.no_mergeable, "Do not negotiate VIRTIO_NET_F_MRG_RXBUF");
   app->add_flag("--legacy", raw.legacy, "Do not negotiate VIRTIO_F_VERSION_1");
+  app->add_flag("--packed", nic.packed, "Packed rings (VIRTIO_F_RING_PACKED)");
+  app->add_flag("--in-order", nic.in_order, "Negotiate VIRTIO_F_IN_ORDER");
+  app->add_flag("--event-idx", nic.event_index, "Negotiate VIRTIO_F_EVENT_IDX");
+  app->add_option(
+         "--tx-layout", raw.tx_layout,
+         "How a sent frame is described: push (one descriptor), indirect (a table of two), "
+         "chain (two descriptors); auto takes the first that the switch allows (default "
+         "auto)")
+      ->check(CLI::IsMember({"auto", "push", "indirect", "chain"}));
+  app->add_option("--reclaim", raw.reclaim,
+                  "Look for sent buffers only when they run short (lazy), or each time (eager) "
+                  "(default lazy)")
+      ->check(CLI::IsMember({"lazy", "eager"}));
   app->add_flag("--no-reconnect", raw.no_reconnect, "End when the switch goes away");
   app->add_flag("--reconnect", raw.reconnect, "Come back when the switch does (the default)");
 }
@@ -112,6 +128,14 @@ void add_receive_options(CLI::App* app, Raw& raw) {
              "End when nothing has come for this long (default: never)");
 }
 
+virtq::TxLayout parse_tx_layout(const std::string& name) {
+  using virtq::TxLayout;
+  for (const TxLayout layout : {TxLayout::kPush, TxLayout::kIndirect, TxLayout::kChain}) {
+    if (name == virtq::tx_layout_name(layout)) return layout;
+  }
+  return TxLayout::kAuto;
+}
+
 // What no single option can check. Empty: all is well.
 std::string complete(Raw& raw) {
   Options& options = raw.options;
@@ -123,9 +147,20 @@ std::string complete(Raw& raw) {
   options.verify = raw.verify == "header" ? Verify::kHeader : Verify::kFull;
   if (raw.no_reconnect && raw.reconnect) return "--reconnect and --no-reconnect exclude each other";
 
-  if (nic.queue_size < 2 || nic.queue_size > virtq::kMaxQueueSize ||
-      !std::has_single_bit(nic.queue_size)) {
-    return "--queue-size must be a power of two from 2 to 32768";
+  nic.tx_layout = parse_tx_layout(raw.tx_layout);
+  nic.reclaim = raw.reclaim == "eager" ? virtq::Reclaim::kEager : virtq::Reclaim::kLazy;
+  if (raw.legacy && (nic.packed || nic.in_order)) {
+    return std::string(nic.packed ? "--packed" : "--in-order") +
+           " needs VIRTIO_F_VERSION_1, which --legacy does not negotiate; leave out one of the two";
+  }
+  if (nic.queue_size < 1 || nic.queue_size > virtq::kMaxQueueSize) {
+    return "--queue-size must be from 1 to 32768";
+  }
+  if (!nic.packed && !std::has_single_bit(nic.queue_size)) {
+    return "--queue-size must be a power of two for split rings; any size does with --packed";
+  }
+  if (nic.tx_layout == virtq::TxLayout::kChain && nic.queue_size < 2) {
+    return "--tx-layout chain takes two descriptors a frame: --queue-size must be at least 2";
   }
   nic.max_frame = raw.mtu + 18;
   const std::uint32_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());

@@ -70,6 +70,7 @@ std::string to_json(const Report& report) {
   json.raw("features", report.features.empty()
                            ? "[]"
                            : absl::StrCat("[\"", absl::StrJoin(report.features, "\", \""), "\"]"));
+  json.add("tx_layout", report.tx_layout);
   json.add("duration_seconds", report.elapsed_seconds);
   json.add("sent", totals.sent);
   json.add("sent_bytes", totals.sent_bytes);

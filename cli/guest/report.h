@@ -34,6 +34,7 @@ struct Report {
   Command command = Command::kSink;
   MacKey mac = 0;
   std::vector<std::string> features;
+  std::string tx_layout;       // how frames were sent, see virtq::TxLayout
   double elapsed_seconds = 0;  // from ready to the end
   double send_seconds = 0;     // from the first to the last frame sent
   double receive_seconds = 0;  // from the first to the last frame received

@@ -93,8 +93,9 @@ bool Traffic::for_us(std::span<const std::byte> frame) {
   return false;
 }
 
-std::span<const std::byte> Traffic::contiguous(const ReceiveQueue::Frame& frame) {
-  const auto pieces = nic_.receive().pieces(frame);
+std::span<const std::byte> Traffic::contiguous(const virtq::ReceivedFrame& frame,
+                                               std::span<const virtq::ReceivedPiece> pieces) {
+  pieces = pieces.subspan(frame.first, frame.count);
   if (pieces.size() == 1) return {pieces[0].data, pieces[0].length};
   gathered_.clear();
   for (const auto& piece : pieces) {
@@ -108,13 +109,14 @@ std::span<const std::byte> Traffic::contiguous(const ReceiveQueue::Frame& frame)
 
 bool Traffic::receive(std::uint64_t now) {
   const std::uint64_t before = cycles();
-  std::array<ReceiveQueue::Frame, kBurst> frames;
-  const std::uint32_t count = nic_.receive().read(frames);
+  std::array<virtq::ReceivedFrame, kBurst> frames;
+  const std::uint32_t count = nic_.queues().read(frames);
   if (count == 0) return false;
   // A round trip must not end before the frame was there.
   now = now_ns();
-  for (std::uint32_t i = 0; i < count; ++i) account(contiguous(frames[i]), now);
-  if (nic_.receive().release()) nic_.kick_receive();
+  const auto pieces = nic_.queues().pieces();
+  for (std::uint32_t i = 0; i < count; ++i) account(contiguous(frames[i], pieces), now);
+  if (nic_.queues().release()) nic_.kick_receive();
   if (owes_acknowledgements_) acknowledge();
   last_received_ = now;
   totals_.receive_cycles += cycles() - before;
@@ -191,19 +193,20 @@ bool Traffic::wants_reflection(std::span<const std::byte> frame) {
 bool Traffic::reflect(std::uint64_t now) {
   const std::uint64_t before = cycles();
   // No more than can be sent back: the rest waits in the ring.
-  std::array<TransmitQueue::Slot, kBurst> slots;
-  const std::uint32_t room = nic_.transmit().reserve(slots);
-  std::array<ReceiveQueue::Frame, kBurst> frames;
-  const std::uint32_t count = nic_.receive().read(std::span(frames).first(room));
+  std::array<virtq::TransmitSlot, kBurst> slots;
+  const std::uint32_t room = nic_.queues().reserve(slots);
+  std::array<virtq::ReceivedFrame, kBurst> frames;
+  const std::uint32_t count = nic_.queues().read(std::span(frames).first(room));
   if (count == 0) return false;
+  const auto pieces = nic_.queues().pieces();
   std::uint32_t used = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const auto frame = contiguous(frames[i]);
+    const auto frame = contiguous(frames[i], pieces);
     if (!wants_reflection(frame) || frame.size() > slots[used].capacity) continue;
     if (first_received_ == 0) first_received_ = first_sent_ = now;
     ++totals_.received;
     totals_.received_bytes += frame.size();
-    TransmitQueue::Slot& slot = slots[used++];
+    virtq::TransmitSlot& slot = slots[used++];
     std::memcpy(slot.data, frame.data() + 6, 6);
     std::memcpy(slot.data + 6, frame.data(), 6);
     std::memcpy(slot.data + 12, frame.data() + 12, frame.size() - 12);
@@ -213,9 +216,9 @@ bool Traffic::reflect(std::uint64_t now) {
   last_received_ = now;
   // Both directions are one piece of work here; half of it is each one's.
   const auto spent = [&] { return (cycles() - before) / 2; };
-  if (nic_.receive().release()) nic_.kick_receive();
+  if (nic_.queues().release()) nic_.kick_receive();
   if (used > 0) {
-    if (nic_.transmit().commit(std::span(slots).first(used))) nic_.kick_transmit();
+    if (nic_.queues().commit(std::span(slots).first(used))) nic_.kick_transmit();
     totals_.sent += used;
     last_sent_ = now;
     const std::uint64_t half = spent();
@@ -259,19 +262,19 @@ bool Traffic::send(std::uint64_t now) {
   const std::uint32_t due = frames_due(now);
   if (due == 0) return false;
   const std::uint64_t before = cycles();
-  std::array<TransmitQueue::Slot, kBurst> slots;
-  const std::uint32_t count = nic_.transmit().reserve(std::span(slots).first(due));
+  std::array<virtq::TransmitSlot, kBurst> slots;
+  const std::uint32_t count = nic_.queues().reserve(std::span(slots).first(due));
   if (count < due) ++totals_.tx_full;
   if (count == 0) return false;
   const std::uint64_t time = now_ns();
   for (std::uint32_t i = 0; i < count; ++i) {
-    TransmitQueue::Slot& slot = slots[i];
+    virtq::TransmitSlot& slot = slots[i];
     slot.length = options_.sizes[next_size_];
     if (++next_size_ == options_.sizes.size()) next_size_ = 0;
     writer_.write(slot.data, slot.buffer, slot.length, totals_.sent++, time);
     totals_.sent_bytes += slot.length;
   }
-  if (nic_.transmit().commit(std::span(slots).first(count))) nic_.kick_transmit();
+  if (nic_.queues().commit(std::span(slots).first(count))) nic_.kick_transmit();
   pacer_.sent(count);
   if (first_sent_ == 0) first_sent_ = time;
   last_sent_ = time;
@@ -280,9 +283,9 @@ bool Traffic::send(std::uint64_t now) {
 }
 
 bool Traffic::send_control(std::uint64_t now) {
-  std::array<TransmitQueue::Slot, kBurst> slots;
+  std::array<virtq::TransmitSlot, kBurst> slots;
   const std::uint32_t count =
-      nic_.transmit().reserve(std::span(slots).first(std::min(slots.size(), control_.size())));
+      nic_.queues().reserve(std::span(slots).first(std::min(slots.size(), control_.size())));
   if (count == 0) return false;
   for (std::uint32_t i = 0; i < count; ++i) {
     slots[i].length = kMinFrameBytes;
@@ -292,7 +295,7 @@ bool Traffic::send_control(std::uint64_t now) {
   }
   control_.erase(control_.begin(), control_.begin() + count);
   totals_.control_sent += count;
-  if (nic_.transmit().commit(std::span(slots).first(count))) nic_.kick_transmit();
+  if (nic_.queues().commit(std::span(slots).first(count))) nic_.kick_transmit();
   return true;
 }
 
@@ -364,8 +367,8 @@ absl::Status Traffic::advance_phase(std::uint64_t now) {
         break;
       }
       // What is still in our ring would be lost with us.
-      nic_.transmit().reclaim();
-      if (!control_.empty() || nic_.transmit().in_flight() > 0) break;
+      nic_.queues().reclaim();
+      if (!control_.empty() || nic_.queues().in_flight() > 0) break;
       const bool ping = options_.command == Command::kPing;
       const bool complete = ping ? echoes() >= totals_.sent : everything_arrived();
       if (complete || quiet >= nanoseconds(ping ? options_.reply_timeout : options_.linger)) {
@@ -408,7 +411,7 @@ void Traffic::idle(std::uint64_t now) {
   if (options_.wait_on_call && idle_rounds_ > kRoundsBeforeSleep) {
     std::uint64_t wake = now + 50 * kMillisecond;
     if (phase_ == Phase::kSending && pacer_.next() > now) wake = std::min(wake, pacer_.next());
-    nic_.receive().ring().suppress_calls(false);
+    nic_.queues().suppress_receive_calls(false);
     // What came just before calls were wanted is not called for.
     const bool worked = options_.command == Command::kReflect ? reflect(now) : receive(now);
     if (worked) {
@@ -416,7 +419,7 @@ void Traffic::idle(std::uint64_t now) {
     } else {
       nic_.wait_for_call(absl::Nanoseconds(wake - now));
     }
-    nic_.receive().ring().suppress_calls(true);
+    nic_.queues().suppress_receive_calls(true);
   } else if (idle_rounds_ > kRoundsBeforeYield) {
     // The peer may be another guest on the same processor.
     ::sched_yield();
@@ -446,6 +449,7 @@ Report Traffic::report() const {
   report.command = options_.command;
   report.mac = options_.mac;
   report.features = virtq::feature_names(nic_.features());
+  report.tx_layout = virtq::tx_layout_name(nic_.queues().tx_layout());
   report.elapsed_seconds = seconds_between(started_, ended_);
   report.send_seconds = seconds_between(first_sent_, last_sent_);
   report.receive_seconds = seconds_between(first_received_, last_received_);
@@ -461,11 +465,7 @@ Report Traffic::report() const {
   if (options_.command == Command::kPing) report.lost = totals_.sent - echoes();
   report.latency = latency_;
   report.reconnects = nic_.reconnects();
-  const auto& received = nic_.receive().counters();
-  for (const auto* ring : {&nic_.receive().ring(), &nic_.transmit().ring()}) {
-    report.bad_used_elements += ring->counters().bad_ids + ring->counters().capped_lengths;
-  }
-  report.bad_used_elements += received.short_frames + received.bad_num_buffers;
+  report.bad_used_elements = nic_.queues().bad_used_elements();
   return report;
 }
 

@@ -29,9 +29,6 @@ class Traffic {
   Report report() const;
 
  private:
-  using ReceiveQueue = virtq::DriverReceiveQueue<virtq::SplitDriver>;
-  using TransmitQueue = virtq::DriverTransmitQueue<virtq::SplitDriver>;
-
   static constexpr std::size_t kBurst = 32;
 
   enum class Phase { kWaitForPeer, kSending, kLingering, kReceiving, kOver };
@@ -54,7 +51,9 @@ class Traffic {
   // Whether a frame that reflect got goes back.
   bool wants_reflection(std::span<const std::byte> frame);
   void handle_control(const TestHeader& header, MacKey source);
-  std::span<const std::byte> contiguous(const ReceiveQueue::Frame& frame);
+  // `pieces`: of the burst that `frame` belongs to.
+  std::span<const std::byte> contiguous(const virtq::ReceivedFrame& frame,
+                                        std::span<const virtq::ReceivedPiece> pieces);
   bool for_us(std::span<const std::byte> frame);
 
   std::uint32_t frames_due(std::uint64_t now);

@@ -227,7 +227,7 @@ void FrontendSession::handle_base(const Message& message) {
   if (vring.index >= bases_.size()) {
     return fail(absl::InvalidArgumentError("the back-end answered for another vring"));
   }
-  bases_[vring.index] = static_cast<std::uint16_t>(vring.value);
+  bases_[vring.index] = vring.value;
 }
 
 void FrontendSession::handle_reply(Request request, std::uint64_t value) {

@@ -44,10 +44,13 @@ struct SharedRegion {
 struct VringSetup {
   std::uint32_t index = 0;
   std::uint32_t size = 0;
-  std::uint16_t base = 0;  // the available index the back-end starts from
+  // Where the back-end starts, as SET_VRING_BASE carries it. Split: the available index. Packed:
+  // two positions (offset in 15 bits, wrap counter above), available in the low half and used in
+  // the high one.
+  std::uint32_t base = 0;
   std::uint64_t descriptors = 0;
-  std::uint64_t available = 0;
-  std::uint64_t used = 0;
+  std::uint64_t available = 0;  // packed: the driver's event suppression
+  std::uint64_t used = 0;       // packed: the device's
   int kick_fd = -1;
   int call_fd = -1;
 };
@@ -79,8 +82,8 @@ class FrontendSession {
                      const std::vector<VringSetup>& vrings);
   // Disables the vrings and asks for their positions. Only in kRunning.
   absl::Status stop();
-  // By vring index; after stop() has come back to kNegotiated.
-  const std::vector<std::uint16_t>& bases() const { return bases_; }
+  // By vring index, as in VringSetup; after stop() has come back to kNegotiated.
+  const std::vector<std::uint32_t>& bases() const { return bases_; }
 
   // Blocks until `wanted` is reached, or fails: DEADLINE_EXCEEDED, or error().
   absl::Status wait_for(State wanted, absl::Duration timeout);
@@ -116,7 +119,7 @@ class FrontendSession {
   std::deque<Step> steps_;
   bool waiting_for_answer_ = false;  // to steps_.front(), which has been sent
   std::vector<std::uint32_t> vrings_;
-  std::vector<std::uint16_t> bases_;
+  std::vector<std::uint32_t> bases_;
 };
 
 // One attempt to connect; does not wait. UNAVAILABLE: nobody listens there (yet).

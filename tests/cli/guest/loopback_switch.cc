@@ -21,7 +21,10 @@ using vhost_user::ReadResult;
 using vhost_user::Request;
 
 constexpr std::uint64_t kMergeable = std::uint64_t{1} << 15;
+constexpr std::uint64_t kEventIndex = std::uint64_t{1} << 29;
 constexpr std::uint64_t kVersion1 = std::uint64_t{1} << 32;
+constexpr std::uint64_t kPacked = std::uint64_t{1} << 34;
+constexpr std::uint64_t kInOrder = std::uint64_t{1} << 35;
 
 }  // namespace
 
@@ -118,20 +121,30 @@ void LoopbackSwitch::handle(MessageChannel& channel, Message& message) {
       break;
     case Request::kSetVringNum: {
       const auto state = payload_as<vhost_user::VringState>(payload);
-      rings_[state.index].memory.size = state.value;
+      rings_[state.index].size = state.value;
       break;
     }
     case Request::kSetVringBase: {
       const auto state = payload_as<vhost_user::VringState>(payload);
-      rings_[state.index].next = static_cast<std::uint16_t>(state.value);
+      if (packed()) {
+        EXPECT_EQ(state.value >> 16, state.value & 0xffff);
+        rings_[state.index].next = {static_cast<std::uint16_t>(state.value & 0x7fff),
+                                    (state.value & 0x8000) != 0};
+      } else {
+        EXPECT_LE(state.value, 0xffffU);
+        rings_[state.index].next = {static_cast<std::uint16_t>(state.value), true};
+      }
       break;
     }
     case Request::kSetVringAddr: {
       const auto address = payload_as<vhost_user::VringAddress>(payload);
-      virtq::SplitRing& ring = rings_[address.index].memory;
-      ring.descriptors = user_pointer<virtq::Descriptor>(address.descriptors);
-      ring.avail = user_pointer<virtq::RingHeader>(address.available);
-      ring.used = user_pointer<virtq::RingHeader>(address.used);
+      Ring& ring = rings_[address.index];
+      ring.split = {user_pointer<virtq::Descriptor>(address.descriptors),
+                    user_pointer<virtq::RingHeader>(address.available),
+                    user_pointer<virtq::RingHeader>(address.used), ring.size};
+      ring.packed = {user_pointer<virtq::PackedDescriptor>(address.descriptors),
+                     user_pointer<virtq::EventSuppression>(address.available),
+                     user_pointer<virtq::EventSuppression>(address.used), ring.size};
       break;
     }
     case Request::kSetVringCall:
@@ -145,7 +158,7 @@ void LoopbackSwitch::handle(MessageChannel& channel, Message& message) {
     case Request::kGetVringBase: {
       auto state = payload_as<vhost_user::VringState>(payload);
       rings_[state.index].enabled = false;
-      state.value = rings_[state.index].next;
+      state.value = rings_[state.index].next.index;
       EXPECT_TRUE(
           channel.send(message.request, vhost_user::kFlagReply, &state, sizeof(state)).ok());
       return;
@@ -160,63 +173,165 @@ std::uint32_t LoopbackSwitch::header_bytes() const {
   return (features_ & (kMergeable | kVersion1)) != 0 ? 12 : 10;
 }
 
-void LoopbackSwitch::forward() {
-  Ring& transmit = rings_[1];
-  const virtq::SplitRing& ring = transmit.memory;
-  std::vector<std::byte> frame;
-  while (transmit.next != virtq::load_acquire(ring.avail->index)) {
-    const std::uint32_t slot = transmit.next % ring.size;
-    const std::uint16_t head = virtq::load_relaxed(ring.avail_entries()[slot]);
-    const virtq::Descriptor descriptor = virtq::load_descriptor(ring.descriptors[head]);
-    const std::byte* start = guest_pointer(descriptor.address);
-    frame.assign(start + header_bytes(), start + descriptor.length);
-    std::swap_ranges(frame.begin(), frame.begin() + 6, frame.begin() + 6);
-    const auto hits = [&](unsigned every) { return every != 0 && frames_ % every == every - 1; };
-    // Frames to everybody are not echoed.
-    const bool broadcast = start[header_bytes()] == std::byte{0xff};
-    if (!broadcast) {
-      const bool drop = hits(faults_.drop);
-      if (hits(faults_.damage)) frame.back() ^= std::byte{1};
-      if (!drop && !deliver(frame)) return;
-      if (hits(faults_.duplicate)) deliver(frame);
-      ++frames_;
-    }
-    virtq::store_relaxed(ring.used_elements()[slot].id, std::uint32_t{head});
-    virtq::store_relaxed(ring.used_elements()[slot].length, std::uint32_t{0});
-    virtq::store_release(ring.used->index, ++transmit.next);
+bool LoopbackSwitch::packed() const { return (features_ & kPacked) != 0; }
+
+void LoopbackSwitch::take_part(Chain& chain, std::uint64_t address, std::uint32_t length,
+                               std::uint16_t flags) const {
+  if ((flags & virtq::kDescIndirect) == 0) {
+    chain.parts.push_back({guest_pointer(address), length, (flags & virtq::kDescWrite) != 0});
+    return;
+  }
+  // Entries follow each other in the tables of both layouts, and begin alike.
+  for (std::uint32_t i = 0; i < length / 16; ++i) {
+    const std::byte* entry = guest_pointer(address) + std::size_t{i} * 16;
+    const std::uint16_t entry_flags =
+        packed() ? reinterpret_cast<const virtq::PackedDescriptor*>(entry)->flags
+                 : reinterpret_cast<const virtq::Descriptor*>(entry)->flags;
+    EXPECT_EQ(entry_flags & virtq::kDescIndirect, 0);
+    const auto* descriptor = reinterpret_cast<const virtq::Descriptor*>(entry);
+    chain.parts.push_back({guest_pointer(descriptor->address), descriptor->length,
+                           (entry_flags & virtq::kDescWrite) != 0});
   }
 }
 
+bool LoopbackSwitch::take(const Ring& ring, Place& place, Chain& chain) const {
+  chain = {};
+  if (!packed()) {
+    if (place.index == virtq::load_acquire(ring.split.avail->index)) return false;
+    const std::uint32_t slot = place.index % ring.size;
+    chain.id = virtq::load_relaxed(ring.split.avail_entries()[slot]);
+    ++place.index;
+    for (std::uint16_t index = chain.id;;) {
+      const virtq::Descriptor descriptor = virtq::load_descriptor(ring.split.descriptors[index]);
+      ++chain.slots;
+      take_part(chain, descriptor.address, descriptor.length, descriptor.flags);
+      if ((descriptor.flags & virtq::kDescNext) == 0) return true;
+      index = descriptor.next;
+    }
+  }
+  for (;;) {
+    const virtq::PackedDescriptor& shared = ring.packed.descriptors[place.index];
+    const std::uint16_t flags = virtq::load_acquire(shared.flags);
+    if (((flags >> 7 & 1) != 0) != place.wrap || ((flags >> 15 & 1) != 0) == place.wrap) {
+      EXPECT_EQ(chain.slots, 0U) << "a list without its end";
+      return false;
+    }
+    ++chain.slots;
+    take_part(chain, virtq::load_relaxed(shared.address), virtq::load_relaxed(shared.length),
+              flags);
+    chain.id = virtq::load_relaxed(shared.id);
+    if (++place.index == ring.size) place = {0, !place.wrap};
+    if ((flags & virtq::kDescNext) == 0) return true;
+  }
+}
+
+void LoopbackSwitch::use(Ring& ring, std::uint32_t id, std::uint32_t length, std::uint32_t slots,
+                         std::uint32_t chains) {
+  if (!packed()) {
+    virtq::UsedElement& element = ring.split.used_elements()[ring.next.index % ring.size];
+    virtq::store_relaxed(element.id, id);
+    virtq::store_relaxed(element.length, length);
+    ring.next.index = static_cast<std::uint16_t>(ring.next.index + chains);
+    virtq::store_release(ring.split.used->index, ring.next.index);
+    return;
+  }
+  virtq::PackedDescriptor& shared = ring.packed.descriptors[ring.next.index];
+  virtq::store_relaxed(shared.id, static_cast<std::uint16_t>(id));
+  virtq::store_relaxed(shared.length, length);
+  virtq::store_release(shared.flags,
+                       static_cast<std::uint16_t>((ring.next.wrap ? 0x8080 : 0) |
+                                                  (length != 0 ? virtq::kDescWrite : 0)));
+  for (; slots > 0; --slots) {
+    if (++ring.next.index == ring.size) ring.next = {0, !ring.next.wrap};
+  }
+}
+
+bool LoopbackSwitch::wants_call(const Ring& ring, const Place& before) const {
+  virtq::full_fence();
+  const bool event_index = (features_ & kEventIndex) != 0;
+  if (!packed()) {
+    if (!event_index) {
+      return (virtq::load_relaxed(ring.split.avail->flags) & virtq::kAvailNoInterrupt) == 0;
+    }
+    return virtq::need_event(virtq::load_relaxed(ring.split.used_event()), before.index,
+                             ring.next.index);
+  }
+  const auto wish = virtq::load_event_suppression(*ring.packed.driver_events);
+  const std::uint32_t moved = (ring.next.index + ring.size - before.index) % ring.size;
+  return virtq::wants_packed_event(wish, event_index, moved == 0 ? ring.size : moved,
+                                   {ring.next.index, ring.next.wrap}, ring.size);
+}
+
+void LoopbackSwitch::forward() {
+  Ring& ring = rings_[1];
+  const bool in_order = (features_ & kInOrder) != 0;
+  std::vector<std::byte> frame;
+  std::uint32_t slots = 0, chains = 0;
+  Place place = ring.next;
+  Chain chain, taken;
+  while (take(ring, place, taken)) {
+    frame.clear();
+    for (const Part& part : taken.parts) {
+      EXPECT_FALSE(part.writable);
+      frame.insert(frame.end(), part.data, part.data + part.length);
+    }
+    EXPECT_TRUE(std::all_of(frame.begin(), frame.begin() + header_bytes(),
+                            [](std::byte byte) { return byte == std::byte{0}; }));
+    frame.erase(frame.begin(), frame.begin() + header_bytes());
+    std::swap_ranges(frame.begin(), frame.begin() + 6, frame.begin() + 6);
+    const auto hits = [&](unsigned every) { return every != 0 && frames_ % every == every - 1; };
+    // Frames to everybody are not echoed.
+    bool bad_id = false;
+    if (frame[6] != std::byte{0xff}) {
+      if (faults_.delay.count() > 0) std::this_thread::sleep_for(faults_.delay);
+      const bool drop = hits(faults_.drop);
+      if (hits(faults_.damage)) frame.back() ^= std::byte{1};
+      if (!drop && !deliver(frame)) break;
+      if (hits(faults_.duplicate)) deliver(frame);
+      bad_id = hits(faults_.bad_id);
+      ++frames_;
+    }
+    chain = taken;
+    slots += chain.slots;
+    ++chains;
+    if (in_order && !bad_id) continue;
+    use(ring, bad_id ? 0xffff : chain.id, 0, slots, chains);
+    slots = chains = 0;
+  }
+  if (chains > 0) use(ring, chain.id, 0, slots, chains);
+}
+
 bool LoopbackSwitch::deliver(const std::vector<std::byte>& frame) {
-  Ring& receive = rings_[0];
-  const virtq::SplitRing& ring = receive.memory;
+  Ring& ring = rings_[0];
   std::vector<std::byte> data(header_bytes());
   data.insert(data.end(), frame.begin(), frame.end());
-  std::byte* first = nullptr;
-  std::uint16_t buffers = 0;
-  const auto available =
-      static_cast<std::uint16_t>(virtq::load_acquire(ring.avail->index) - receive.next);
-  for (std::size_t offset = 0; offset < data.size(); ++buffers) {
-    if (buffers == available) return false;
-    const std::uint32_t slot = (receive.next + buffers) % ring.size;
-    const std::uint16_t head = virtq::load_relaxed(ring.avail_entries()[slot]);
-    const virtq::Descriptor descriptor = virtq::load_descriptor(ring.descriptors[head]);
-    EXPECT_EQ(descriptor.flags, virtq::kDescWrite);
-    const std::size_t part = std::min<std::size_t>(descriptor.length, data.size() - offset);
-    std::byte* place = guest_pointer(descriptor.address);
-    if (first == nullptr) first = place;
-    std::memcpy(place, data.data() + offset, part);
-    offset += part;
-    virtq::store_relaxed(ring.used_elements()[slot].id, std::uint32_t{head});
-    virtq::store_relaxed(ring.used_elements()[slot].length, static_cast<std::uint32_t>(part));
+  std::vector<Chain> chains;
+  Place place = ring.next;
+  std::size_t room = 0;
+  while (room < data.size()) {
+    Chain chain;
+    if (!take(ring, place, chain)) return false;
+    EXPECT_EQ(chain.parts.size(), 1U);
+    EXPECT_TRUE(chain.parts[0].writable);
+    room += chain.parts[0].length;
+    chains.push_back(std::move(chain));
   }
-  if (header_bytes() == 12) std::memcpy(first + 10, &buffers, 2);
-  receive.next = static_cast<std::uint16_t>(receive.next + buffers);
-  virtq::store_release(ring.used->index, receive.next);
-  virtq::full_fence();
-  if ((virtq::load_relaxed(ring.avail->flags) & virtq::kAvailNoInterrupt) == 0) {
+  if (header_bytes() == 12) {
+    const auto buffers = static_cast<std::uint16_t>(chains.size());
+    std::memcpy(data.data() + 10, &buffers, 2);
+  }
+  const Place before = ring.next;
+  std::size_t offset = 0;
+  for (const Chain& chain : chains) {
+    const Part& buffer = chain.parts[0];
+    const std::size_t part = std::min<std::size_t>(buffer.length, data.size() - offset);
+    std::memcpy(buffer.data, data.data() + offset, part);
+    offset += part;
+    use(ring, chain.id, static_cast<std::uint32_t>(part), chain.slots, 1);
+  }
+  if (wants_call(ring, before)) {
     const std::uint64_t one = 1;
-    EXPECT_EQ(::write(receive.call.get(), &one, 8), 8);
+    EXPECT_EQ(::write(ring.call.get(), &one, 8), 8);
     ++calls_;
   }
   return true;

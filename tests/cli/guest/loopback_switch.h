@@ -1,10 +1,12 @@
 // A switch that sends every frame straight back to its guest, for tests of the guest.
 //
-// Minimal and independent of the product's own device side: one connection at a time, split rings,
-// mergeable buffers, one thread. It can misbehave on request.
+// Minimal and independent of the product's own device side: one connection at a time, split and
+// packed rings, mergeable buffers, one thread. With VIRTIO_F_IN_ORDER it returns sent frames in
+// batches, by their last one. It can misbehave on request.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -12,6 +14,7 @@
 
 #include "dataplane/os/unique_fd.h"
 #include "dataplane/vhost_user/message_channel.h"
+#include "dataplane/virtq/packed_layout.h"
 #include "dataplane/virtq/split_layout.h"
 
 namespace vswitch::guest {
@@ -23,6 +26,9 @@ class LoopbackSwitch {
     unsigned drop = 0;
     unsigned duplicate = 0;
     unsigned damage = 0;
+    unsigned bad_id = 0;  // returned with an id that was never posted
+    // How long each frame takes.
+    std::chrono::milliseconds delay{0};
   };
 
   // Listens on `path` at once.
@@ -32,14 +38,32 @@ class LoopbackSwitch {
   // Hangs up; the guest may connect again.
   void hang_up() { hang_up_ = true; }
   unsigned connections() const { return connections_; }
+  std::uint64_t frames() const { return frames_; }  // sent back, or what a fault made of them
   std::uint64_t calls() const { return calls_; }
 
  private:
+  // Split: the free-running index. Packed: offset and wrap counter.
+  struct Place {
+    std::uint16_t index = 0;
+    bool wrap = true;
+  };
   struct Ring {
-    virtq::SplitRing memory;
-    std::uint16_t next = 0;  // next available and used index: all is done in order
+    virtq::SplitRing split;
+    virtq::PackedRing packed;
+    std::uint32_t size = 0;
+    Place next;  // next available and used one: all is done in order
     bool enabled = false;
     UniqueFd call;
+  };
+  struct Part {
+    std::byte* data;
+    std::uint32_t length;
+    bool writable;
+  };
+  struct Chain {
+    std::uint16_t id = 0;
+    std::uint32_t slots = 0;
+    std::vector<Part> parts;
   };
 
   void run();
@@ -50,6 +74,15 @@ class LoopbackSwitch {
   template <typename T>
   T* user_pointer(std::uint64_t address) const;
   std::byte* guest_pointer(std::uint64_t address) const;
+  bool packed() const;
+  // The chain at `place`, which moves on; false: none is available.
+  bool take(const Ring& ring, Place& place, Chain& chain) const;
+  void take_part(Chain& chain, std::uint64_t address, std::uint32_t length,
+                 std::uint16_t flags) const;
+  // Returns `chains` chains of together `slots` descriptors, the last of them `id`.
+  void use(Ring& ring, std::uint32_t id, std::uint32_t length, std::uint32_t slots,
+           std::uint32_t chains);
+  bool wants_call(const Ring& ring, const Place& before) const;
   void forward();
   bool deliver(const std::vector<std::byte>& frame);
   std::uint32_t header_bytes() const;
@@ -62,7 +95,7 @@ class LoopbackSwitch {
   vhost_user::MemoryRegion region_{};
   std::byte* mapping_ = nullptr;
   Ring rings_[2];
-  std::uint64_t frames_ = 0;
+  std::atomic<std::uint64_t> frames_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> hang_up_{false};
   std::atomic<unsigned> connections_{0};

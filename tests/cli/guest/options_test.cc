@@ -117,6 +117,31 @@ TEST(Options, FeatureSwitches) {
   EXPECT_GE(parsed.options->nic.receive_buffer, 9030U);
 }
 
+TEST(Options, RingSwitches) {
+  const auto plain = parse({"sink", "--socket", "s"});
+  ASSERT_TRUE(plain.options.has_value());
+  EXPECT_FALSE(plain.options->nic.packed);
+  EXPECT_FALSE(plain.options->nic.in_order);
+  EXPECT_FALSE(plain.options->nic.event_index);
+  EXPECT_EQ(plain.options->nic.tx_layout, virtq::TxLayout::kAuto);
+  EXPECT_EQ(plain.options->nic.reclaim, virtq::Reclaim::kLazy);
+  const auto parsed = parse({"sink", "--socket", "s", "--packed", "--in-order", "--event-idx",
+                             "--tx-layout", "indirect", "--reclaim", "eager", "--queue-size", "3"});
+  ASSERT_TRUE(parsed.options.has_value());
+  EXPECT_TRUE(parsed.options->nic.packed);
+  EXPECT_TRUE(parsed.options->nic.in_order);
+  EXPECT_TRUE(parsed.options->nic.event_index);
+  EXPECT_EQ(parsed.options->nic.tx_layout, virtq::TxLayout::kIndirect);
+  EXPECT_EQ(parsed.options->nic.reclaim, virtq::Reclaim::kEager);
+  EXPECT_EQ(parsed.options->nic.queue_size, 3U);
+  using virtq::TxLayout;
+  for (const auto& [name, layout] : {std::pair("auto", TxLayout::kAuto),
+                                     {"push", TxLayout::kPush},
+                                     {"chain", TxLayout::kChain}}) {
+    EXPECT_EQ(parse({"sink", "--socket", "s", "--tx-layout", name}).options->nic.tx_layout, layout);
+  }
+}
+
 TEST(Options, WrongUsage) {
   EXPECT_THAT(error({}), HasSubstr("generate, sink, reflect and ping"));
   EXPECT_THAT(error({"dance"}), HasSubstr("\"dance\" is no command"));
@@ -133,7 +158,14 @@ TEST(Options, WrongUsage) {
   EXPECT_THAT(with({"--rate", "fast"}), HasSubstr("1.5Mpps"));
   EXPECT_THAT(with({"--duration", "-1s"}), HasSubstr("negative"));
   EXPECT_THAT(with({"--queue-size", "100"}), HasSubstr("power of two"));
-  EXPECT_THAT(with({"--queue-size", "65536"}), HasSubstr("power of two"));
+  EXPECT_THAT(with({"--queue-size", "65536"}), HasSubstr("from 1 to 32768"));
+  EXPECT_THAT(with({"--queue-size", "0"}), HasSubstr("from 1 to 32768"));
+  EXPECT_THAT(with({"--queue-size", "32769", "--packed"}), HasSubstr("from 1 to 32768"));
+  EXPECT_THAT(with({"--packed", "--legacy"}), HasSubstr("--packed needs VIRTIO_F_VERSION_1"));
+  EXPECT_THAT(with({"--in-order", "--legacy"}), HasSubstr("--in-order needs VIRTIO_F_VERSION_1"));
+  EXPECT_THAT(with({"--tx-layout", "chain", "--queue-size", "1"}), HasSubstr("at least 2"));
+  EXPECT_THAT(with({"--tx-layout", "sideways"}), HasSubstr("sideways"));
+  EXPECT_THAT(with({"--reclaim", "never"}), HasSubstr("never"));
   EXPECT_THAT(with({"--mac", "01:00:5e:00:00:01"}), HasSubstr("group"));
   EXPECT_THAT(with({"--reconnect", "--no-reconnect"}), HasSubstr("exclude"));
   EXPECT_THAT(with({"-o", "xml"}), HasSubstr("xml"));

@@ -21,6 +21,10 @@ using testing::HasSubstr;
 constexpr std::uint64_t kModern =
     virtq::kFeatureVersion1 | virtq::kFeatureMrgRxbuf | virtq::kFeatureAnyLayout;
 
+constexpr std::uint64_t kAllRings = kModern | virtq::kFeatureIndirectDesc |
+                                    virtq::kFeatureEventIdx | virtq::kFeatureRingPacked |
+                                    virtq::kFeatureInOrder;
+
 class TrafficTest : public testing::Test {
  protected:
   TrafficTest() {
@@ -93,6 +97,151 @@ TEST_F(TrafficTest, LegacyDriverWithTenByteHeaders) {
   expect_clean(report);
   EXPECT_EQ(report.totals.received, 1000U);
   EXPECT_THAT(report.features, testing::Not(testing::Contains("VIRTIO_F_VERSION_1")));
+}
+
+// Every ring a switch can have, with every way to describe a frame.
+struct RingCase {
+  const char* name;
+  bool packed, in_order, event_index;
+  virtq::TxLayout tx_layout;
+  virtq::Reclaim reclaim;
+  std::uint32_t queue_size;
+};
+class TrafficOverRings : public TrafficTest, public testing::WithParamInterface<RingCase> {
+ protected:
+  TrafficOverRings() {
+    options_.nic.packed = GetParam().packed;
+    options_.nic.in_order = GetParam().in_order;
+    options_.nic.event_index = GetParam().event_index;
+    options_.nic.tx_layout = GetParam().tx_layout;
+    options_.nic.reclaim = GetParam().reclaim;
+    options_.nic.queue_size = GetParam().queue_size;
+  }
+};
+
+TEST_P(TrafficOverRings, LosesNothing) {
+  serve({}, kAllRings);
+  options_.sizes = {60, 1514, 4000};
+  options_.nic.max_frame = 4000;
+  if (options_.nic.queue_size < 4) options_.sizes = {60, 1514};
+  const Report report = run();
+  expect_clean(report);
+  EXPECT_EQ(report.totals.received, 1000U);
+  const auto wanted = GetParam().tx_layout;
+  EXPECT_EQ(report.tx_layout, wanted == virtq::TxLayout::kAuto ? "push" : tx_layout_name(wanted));
+  const auto has = [&](const char* feature) { return testing::Contains(std::string(feature)); };
+  if (GetParam().packed) {
+    EXPECT_THAT(report.features, has("VIRTIO_F_RING_PACKED"));
+  } else {
+    EXPECT_THAT(report.features, testing::Not(has("VIRTIO_F_RING_PACKED")));
+  }
+}
+
+TEST_P(TrafficOverRings, SleepsUntilCalled) {
+  // Longer than the guest polls before it sleeps.
+  serve({.delay = std::chrono::milliseconds(30)}, kAllRings);
+  options_.wait_on_call = true;
+  options_.window = 1;
+  options_.count = 5;
+  const Report report = run();
+  expect_clean(report);
+  EXPECT_EQ(report.totals.received, 5U);
+  EXPECT_GT(switch_->calls(), 0U);
+  EXPECT_LE(switch_->calls(), switch_->frames());
+}
+
+TEST_P(TrafficOverRings, ComesBack) {
+  serve({}, kAllRings);
+  options_.count = 0;
+  options_.rate.frames_per_second = 2'000;
+  options_.window = 0;
+  std::thread trouble([&] {
+    const auto wait_until = [](const auto& condition) {
+      for (int i = 0; i < 5'000 && !condition(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    wait_until([&] { return switch_->frames() >= 50; });
+    switch_->hang_up();
+    wait_until([&] { return switch_->connections() == 2; });
+    const std::uint64_t before = switch_->frames();
+    wait_until([&] { return switch_->frames() >= before + 50; });
+    stop_ = true;
+  });
+  const Report report = run();
+  trouble.join();
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(report.reconnects, 1U);
+  EXPECT_EQ(report.lost, 0U);
+  EXPECT_EQ(report.bad_used_elements, 0U);
+  EXPECT_GE(report.totals.received, 100U);
+}
+
+using virtq::Reclaim;
+using virtq::TxLayout;
+INSTANTIATE_TEST_SUITE_P(
+    Rings, TrafficOverRings,
+    testing::Values(
+        RingCase{"SplitIndirect", false, false, false, TxLayout::kIndirect, Reclaim::kLazy, 256},
+        RingCase{"SplitChain", false, false, false, TxLayout::kChain, Reclaim::kEager, 256},
+        RingCase{"SplitEventIdx", false, false, true, TxLayout::kAuto, Reclaim::kLazy, 256},
+        RingCase{"SplitInOrder", false, true, true, TxLayout::kChain, Reclaim::kLazy, 16},
+        RingCase{"Packed", true, false, false, TxLayout::kAuto, Reclaim::kLazy, 256},
+        RingCase{"PackedEventIdx", true, false, true, TxLayout::kPush, Reclaim::kEager, 255},
+        RingCase{"PackedIndirect", true, false, false, TxLayout::kIndirect, Reclaim::kLazy, 17},
+        RingCase{"PackedInOrder", true, true, true, TxLayout::kChain, Reclaim::kLazy, 33},
+        RingCase{"PackedOfOne", true, false, false, TxLayout::kPush, Reclaim::kLazy, 1},
+        RingCase{"PackedLarge", true, true, false, TxLayout::kPush, Reclaim::kLazy, 32768}),
+    [](const testing::TestParamInfo<RingCase>& instance) { return instance.param.name; });
+
+TEST_F(TrafficTest, ASplitRingCarriesOnAfterABadId) {
+  serve({.bad_id = 999});
+  const Report report = run();
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(report.totals.received, 1000U);
+  EXPECT_EQ(report.bad_used_elements, 1U);
+}
+
+TEST_F(TrafficTest, APackedRingIsBrokenByABadId) {
+  serve({.bad_id = 100}, kAllRings);
+  options_.nic.packed = true;
+  options_.nic.reclaim = virtq::Reclaim::kEager;
+  const Report report = run();
+  EXPECT_EQ(status_.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("attach again"));
+  EXPECT_EQ(report.bad_used_elements, 1U);
+}
+
+TEST_F(TrafficTest, LegacyDriversSendAsTheSwitchAllows) {
+  options_.nic.version_1 = false;
+  for (const auto& [features, layout] : {std::pair(virtq::kFeatureAnyLayout, "push"),
+                                         {virtq::kFeatureIndirectDesc, "indirect"},
+                                         {std::uint64_t{0}, "chain"}}) {
+    serve({}, features | virtq::kFeatureMrgRxbuf);
+    const Report report = run();
+    expect_clean(report);
+    EXPECT_EQ(report.totals.received, 1000U);
+    EXPECT_EQ(report.tx_layout, layout);
+    switch_.reset();
+  }
+}
+
+TEST_F(TrafficTest, WhatTheSwitchDoesNotOfferIsNamedWithTheFlag) {
+  serve();
+  const auto refusal = [&] {
+    const absl::Status status = GuestNic::open(options_.nic, stop_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(status.message());
+  };
+  options_.nic.packed = true;
+  EXPECT_EQ(refusal(),
+            "the back-end does not offer VIRTIO_F_RING_PACKED. Leave out --packed, or attach to a "
+            "port that offers it");
+  options_.nic.event_index = true;
+  options_.nic.in_order = true;
+  options_.nic.tx_layout = virtq::TxLayout::kIndirect;
+  EXPECT_THAT(refusal(), HasSubstr("Leave out --packed and --in-order and --event-idx and "
+                                   "--tx-layout indirect, or attach to a port that offers them"));
 }
 
 TEST_F(TrafficTest, LossIsCounted) {
