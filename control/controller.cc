@@ -281,6 +281,7 @@ dataplane::PortConfig Controller::port_config(const PortSpec& port) const {
   config.id = port.id;
   config.bridge = port.bridge;
   config.mtu = port.mtu;
+  config.queue_pairs = port.queue_pairs;
   const auto& vhost_user = std::get<VhostUserServerSpec>(port.kind);
   config.kind = dataplane::VhostUserServerConfig{
       resolve_socket_path(run_dir_, vhost_user.socket_path).value_or(vhost_user.socket_path)};
@@ -335,7 +336,7 @@ void Controller::port_created(const PortSpec& port, const std::string& path, con
          [=, this](const absl::Status& stored) {
            if (stored.ok()) {
              log_info("control", "port created port=", port.id, " bridge=", port.bridge,
-                      " mtu=", port.mtu, " socket=", path);
+                      " mtu=", port.mtu, " queue_pairs=", port.queue_pairs, " socket=", path);
              path_owners_[path] = port.id;
              release_port(port.id, path, port.bridge);
              return answer(reply, stored);

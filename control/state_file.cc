@@ -26,13 +26,15 @@ absl::Status damaged(const std::string& why) {
   return absl::DataLossError("is damaged (" + why + ")");
 }
 
-// A mapping with exactly these keys: an unknown key is a setting that would be lost.
+// A mapping with exactly these keys, and maybe the optional ones: an unknown key is a setting that
+// would be lost.
 absl::Status check_keys(const YAML::Node& node, const std::set<std::string>& keys,
-                        const std::string& where) {
+                        const std::string& where, const std::set<std::string>& optional = {}) {
   if (!node.IsMap()) return damaged(where + " is not a mapping");
   for (const auto& entry : node) {
     const auto key = entry.first.as<std::string>();
-    if (keys.count(key) == 0) return damaged("unknown key \"" + key + "\" in " + where);
+    if (keys.count(key) + optional.count(key) == 0)
+      return damaged("unknown key \"" + key + "\" in " + where);
   }
   for (const std::string& key : keys) {
     if (!node[key]) return damaged("no \"" + key + "\" in " + where);
@@ -54,7 +56,8 @@ absl::Status read_bridge(const YAML::Node& node, DesiredState& state) {
 }
 
 absl::Status read_port(const YAML::Node& node, DesiredState& state) {
-  if (absl::Status status = check_keys(node, {"id", "bridge", "mtu", "vhost_user"}, "a port");
+  if (absl::Status status =
+          check_keys(node, {"id", "bridge", "mtu", "vhost_user"}, "a port", {"queue_pairs"});
       !status.ok()) {
     return status;
   }
@@ -66,6 +69,8 @@ absl::Status read_port(const YAML::Node& node, DesiredState& state) {
   port.id = node["id"].as<std::string>();
   port.bridge = node["bridge"].as<std::string>();
   port.mtu = node["mtu"].as<std::uint32_t>();
+  // Files of before there were several have none.
+  if (node["queue_pairs"]) port.queue_pairs = node["queue_pairs"].as<std::uint32_t>();
   port.kind = VhostUserServerSpec{node["vhost_user"]["socket_path"].as<std::string>()};
   if (absl::Status status = validate_port(port, "/"); !status.ok()) {
     return damaged(message_of(status));
@@ -120,6 +125,9 @@ std::string write_state(const DesiredState& state) {
     out << YAML::Key << "id" << YAML::Value << id;
     out << YAML::Key << "bridge" << YAML::Value << port.bridge;
     out << YAML::Key << "mtu" << YAML::Value << port.mtu;
+    if (port.queue_pairs != 1) {
+      out << YAML::Key << "queue_pairs" << YAML::Value << port.queue_pairs;
+    }
     if (const auto* vhost_user = std::get_if<VhostUserServerSpec>(&port.kind)) {
       out << YAML::Key << "vhost_user" << YAML::Value << YAML::BeginMap << YAML::Key
           << "socket_path" << YAML::Value << YAML::DoubleQuoted << vhost_user->socket_path

@@ -10,6 +10,7 @@
 //     - id: web
 //       bridge: br0
 //       mtu: 1500
+//       queue_pairs: 4                only if it is not 1
 //       vhost_user:
 //         socket_path: web.sock
 #pragma once

@@ -28,6 +28,7 @@ struct PortSpec {
   std::string bridge;  // id
   std::uint32_t mtu = dataplane::kDefaultMtu;
   std::variant<std::monostate, VhostUserServerSpec> kind;  // monostate: unset, never valid
+  std::uint32_t queue_pairs = 1;                           // the most that a guest may use
 
   bool operator==(const PortSpec&) const = default;
 };

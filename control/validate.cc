@@ -62,6 +62,14 @@ absl::Status validate_port(const PortSpec& port, const std::string& run_dir) {
                        {"minimum", std::to_string(dataplane::kMinMtu)},
                        {"maximum", std::to_string(dataplane::kMaxMtu)}});
   }
+  if (port.queue_pairs < 1 || port.queue_pairs > dataplane::kMaxQueuePairs) {
+    return make_error(absl::StatusCode::kInvalidArgument, "INVALID_QUEUE_PAIRS",
+                      "bad number of queue pairs " + std::to_string(port.queue_pairs) +
+                          ": use 1 to " + std::to_string(dataplane::kMaxQueuePairs),
+                      {{"field", "queue_pairs"},
+                       {"minimum", "1"},
+                       {"maximum", std::to_string(dataplane::kMaxQueuePairs)}});
+  }
   const auto* vhost_user = std::get_if<VhostUserServerSpec>(&port.kind);
   if (vhost_user == nullptr) {
     return make_error(absl::StatusCode::kInvalidArgument, "PORT_KIND_UNSET",

@@ -17,7 +17,7 @@ bool is_valid_id(std::string_view id);
 absl::Status validate_id(std::string_view what, std::string_view id);
 
 absl::Status validate_bridge(const BridgeSpec& bridge);
-// INVALID_ID, INVALID_MTU, PORT_KIND_UNSET, INVALID_SOCKET_PATH.
+// INVALID_ID, INVALID_MTU, INVALID_QUEUE_PAIRS, PORT_KIND_UNSET, INVALID_SOCKET_PATH.
 absl::Status validate_port(const PortSpec& port, const std::string& run_dir);
 
 // The absolute, lexically normal path that `socket_path` stands for. INVALID_SOCKET_PATH where it

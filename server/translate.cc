@@ -49,6 +49,7 @@ void fill(const dataplane::QueueStatus& from, v1::Virtqueue& to) {
   to.set_running(from.running);
   to.set_quarantined(from.quarantined);
   to.set_available_descriptors(from.available);
+  to.set_packets(from.packets);
   to.set_notifications_sent(from.notifications_sent);
   to.set_notifications_suppressed(from.notifications_suppressed);
   to.set_notifications_full(from.notifications_full);
@@ -104,6 +105,7 @@ absl::StatusOr<control::PortSpec> port_spec(const v1::CreatePortRequest& request
   if (!bridge.ok()) return bridge.status();
   spec.bridge = *std::move(bridge);
   if (request.port().mtu() != 0) spec.mtu = request.port().mtu();
+  if (request.port().queue_pairs() != 0) spec.queue_pairs = request.port().queue_pairs();
   if (request.port().has_vhost_user()) {
     spec.kind = control::VhostUserServerSpec{request.port().vhost_user().socket_path()};
   }
@@ -123,6 +125,7 @@ v1::Port to_proto(const control::PortView& port) {
   out.set_name(resource_name(kPorts, port.spec.id));
   out.set_bridge(resource_name(kBridges, port.spec.bridge));
   out.set_mtu(port.spec.mtu);
+  out.set_queue_pairs(port.spec.queue_pairs);
   if (const auto* kind = std::get_if<control::VhostUserServerSpec>(&port.spec.kind)) {
     out.mutable_vhost_user()->set_socket_path(kind->socket_path);
   }

@@ -154,6 +154,10 @@ class Grammar {
     port.add_option("--mtu", command_.mtu, "Largest L3 packet in bytes, 68 to 65521 (default 1500)")
         ->type_name("BYTES")
         ->check(CLI::Range(68u, 65521u));
+    port.add_option("--queue-pairs", command_.queue_pairs,
+                    "Most queue pairs the guest may use, 1 to 16 (default 1)")
+        ->type_name("N")
+        ->check(CLI::Range(1u, 16u));
   }
 
   void add_get() {

@@ -22,10 +22,11 @@ enum class Format { kDefault, kTable, kWide, kJson, kYaml, kName };
 struct CommandLine {
   Verb verb = Verb::kGet;
   Noun noun = Noun::kPort;
-  std::string name;        // empty: all (get only)
-  std::string bridge;      // create port
-  std::string vhost_user;  // create port: socket path
-  std::uint32_t mtu = 0;   // create port; 0: the switch's default
+  std::string name;               // empty: all (get only)
+  std::string bridge;             // create port
+  std::string vhost_user;         // create port: socket path
+  std::uint32_t mtu = 0;          // create port; 0: the switch's default
+  std::uint32_t queue_pairs = 0;  // create port; 0: the switch's default
 
   api::Endpoint server;
   absl::Duration timeout = absl::Seconds(10);

@@ -83,6 +83,7 @@ class Runner {
     v1::Port settings;
     settings.set_bridge(full_name("bridges", command_.bridge));
     settings.set_mtu(command_.mtu);
+    settings.set_queue_pairs(command_.queue_pairs);
     settings.mutable_vhost_user()->set_socket_path(command_.vhost_user);
     const auto port = client_.create_port(command_.name, settings);
     if (!port.ok()) return port.status();

@@ -34,8 +34,8 @@ std::string name_lines(const std::string& label,
 }
 
 std::string queue_table(const v1::Port& port) {
-  Table table(
-      {"QUEUE", "GUEST", "SIZE", "STATE", "AVAILABLE", "WORKER", "NOTIFIED", "SUPPRESSED", "FULL"});
+  Table table({"QUEUE", "GUEST", "SIZE", "STATE", "AVAILABLE", "WORKER", "PACKETS", "NOTIFIED",
+               "SUPPRESSED", "FULL"});
   for (const v1::Virtqueue& queue : port.virtqueues()) {
     const char* state = queue.quarantined() ? "quarantined"
                         : queue.running()   ? "running"
@@ -43,7 +43,8 @@ std::string queue_table(const v1::Port& port) {
                                             : "stopped";
     table.add({std::to_string(queue.index()), queue.index() % 2 == 0 ? "receive" : "transmit",
                std::to_string(queue.size()), state, std::to_string(queue.available_descriptors()),
-               short_name(queue.worker()), std::to_string(queue.notifications_sent()),
+               short_name(queue.worker()), std::to_string(queue.packets()),
+               std::to_string(queue.notifications_sent()),
                std::to_string(queue.notifications_suppressed()),
                std::to_string(queue.notifications_full())});
   }
@@ -97,6 +98,7 @@ std::string describe_port(const v1::Port& port) {
   out += line("State", state_name(port.state()) + " since " + time_text(port.state_since()));
   if (!port.state_reason().empty()) out += line("Reason", port.state_reason());
   out += line("MTU", std::to_string(port.mtu()));
+  out += line("Queue pairs", std::to_string(port.queue_pairs()));
   out += name_lines("Features negotiated", session.negotiated_features());
   out += name_lines("Features offered", session.offered_features());
   out += name_lines("Protocol features", session.protocol_features());

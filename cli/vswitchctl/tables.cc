@@ -85,13 +85,14 @@ std::string port_table(const std::vector<v1::Port>& ports, bool is_wide, bool ha
     }
     return table.to_string(has_headers);
   }
-  Table table({"NAME", "BRIDGE", "KIND", "STATE", "SINCE", "MTU", "RX-PACKETS", "RX-BYTES",
-               "RX-DROPS", "TX-PACKETS", "TX-BYTES", "TX-DROPS", "CONNECTIONS", "VIOLATIONS",
-               "SOCKET", "REASON"});
+  Table table({"NAME", "BRIDGE", "KIND", "STATE", "SINCE", "MTU", "QUEUE-PAIRS", "RX-PACKETS",
+               "RX-BYTES", "RX-DROPS", "TX-PACKETS", "TX-BYTES", "TX-DROPS", "CONNECTIONS",
+               "VIOLATIONS", "SOCKET", "REASON"});
   for (const v1::Port& port : ports) {
     table.add({short_name(port.name()), short_name(port.bridge()), kind_name(port),
                state_name(port.state()), time_text(port.state_since()), std::to_string(port.mtu()),
-               std::to_string(port.receive().packets()), std::to_string(port.receive().bytes()),
+               std::to_string(port.queue_pairs()), std::to_string(port.receive().packets()),
+               std::to_string(port.receive().bytes()),
                std::to_string(port.receive().dropped_packets()),
                std::to_string(port.transmit().packets()), std::to_string(port.transmit().bytes()),
                std::to_string(port.transmit().dropped_packets()),

@@ -27,6 +27,7 @@ DesiredState sample() {
   state.bridges["yes"] = {"yes"};
   state.ports["null"] = {"null", "yes", 9000, VhostUserServerSpec{"/tmp/a \"b\": #c,é.sock"}};
   state.ports["web"] = {"web", "br0", 1500, VhostUserServerSpec{"web.sock"}};
+  state.ports["wide"] = {"wide", "br0", 1500, VhostUserServerSpec{"wide.sock"}, 16};
   return state;
 }
 
@@ -144,6 +145,36 @@ TEST(StateFile, ChecksWhatItReads) {
   DesiredState state = sample();
   state.bridges.erase("yes");
   EXPECT_EQ(read_state(write_state(state)).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// What was written before a port could have several queue pairs; its checksum is of then.
+TEST(StateFile, OlderFilesHaveNoQueuePairs) {
+  const std::string old =
+      "# Desired state of vswitchd, managed through its API; not to be edited.\n"
+      "version: 1\n"
+      "bridges:\n"
+      "  - id: br0\n"
+      "ports:\n"
+      "  - id: web\n"
+      "    bridge: br0\n"
+      "    mtu: 1500\n"
+      "    vhost_user:\n"
+      "      socket_path: \"web.sock\"\n";
+  DesiredState state;
+  state.bridges["br0"] = {"br0"};
+  state.ports["web"] = {"web", "br0", 1500, VhostUserServerSpec{"web.sock"}, 1};
+  const auto read = read_state("checksum: crc32-fb30b87c\n" + old);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, state);
+  EXPECT_EQ(write_state(state), "checksum: crc32-fb30b87c\n" + old) << "and can be read by them";
+}
+
+TEST(StateFile, ChecksTheQueuePairsItReads) {
+  DesiredState state = sample();
+  state.ports["wide"].queue_pairs = 17;
+  const absl::Status status = read_state(write_state(state)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(message_of(status).find("queue pairs 17"), std::string::npos) << status;
 }
 
 TEST(StateFile, IsFastEnoughForTheLimits) {

@@ -43,6 +43,22 @@ TEST(ValidatePort, MtuHasBounds) {
   }
 }
 
+TEST(ValidatePort, QueuePairsHaveBounds) {
+  PortSpec port = good_port();
+  EXPECT_EQ(port.queue_pairs, 1u);
+  for (const std::uint32_t pairs : {1u, 2u, 15u, 16u}) {
+    port.queue_pairs = pairs;
+    EXPECT_TRUE(validate_port(port, "/run/vswitch").ok()) << pairs;
+  }
+  for (const std::uint32_t pairs : {0u, 17u, 4294967295u}) {
+    port.queue_pairs = pairs;
+    const absl::Status status = validate_port(port, "/run/vswitch");
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(reason_of(status), "INVALID_QUEUE_PAIRS") << pairs;
+    EXPECT_EQ(error_detail(status).metadata.at("field"), "queue_pairs");
+  }
+}
+
 TEST(ValidatePort, NeedsAKind) {
   PortSpec port = good_port();
   port.kind = std::monostate();

@@ -1,4 +1,5 @@
 // The API over the real data plane: what the fake one only plays.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@ namespace vswitch::server {
 namespace {
 
 using grpc::StatusCode;
+using ::testing::ElementsAre;
 using vswitch::testing::read_file;
 using vswitch::testing::reason_of;
 using vswitch::testing::TestSwitch;
@@ -84,7 +86,12 @@ TEST(DataplaneApi, PortsAndTheirSockets) {
   const v1::Port port = get_port(subject, "ports/web");
   EXPECT_EQ(port.state(), v1::Port::LISTENING);
   EXPECT_EQ(port.vhost_user().resolved_socket_path(), path);
-  EXPECT_GT(port.vhost_user_status().offered_features_size(), 0);
+  EXPECT_THAT(port.vhost_user_status().offered_features(),
+              ElementsAre("VIRTIO_NET_F_MTU", "VIRTIO_NET_F_MRG_RXBUF", "VIRTIO_NET_F_STATUS",
+                          "VIRTIO_NET_F_MQ", "VIRTIO_F_ANY_LAYOUT", "VIRTIO_F_INDIRECT_DESC",
+                          "VIRTIO_F_EVENT_IDX", "VHOST_USER_F_PROTOCOL_FEATURES",
+                          "VIRTIO_F_VERSION_1", "VIRTIO_F_RING_PACKED", "VIRTIO_F_IN_ORDER"));
+  EXPECT_EQ(port.virtqueues_size(), 2);
 
   EXPECT_TRUE(delete_port(subject, "ports/web").ok());
   EXPECT_FALSE(std::filesystem::exists(path));

@@ -86,6 +86,7 @@ TEST_F(PortApi, CreatesGetsAndDeletes) {
   EXPECT_EQ(port.name(), "ports/web");
   EXPECT_EQ(port.bridge(), "bridges/br0");
   EXPECT_EQ(port.mtu(), 1500u);
+  EXPECT_EQ(port.queue_pairs(), 1u);
   EXPECT_EQ(port.state(), v1::Port::LISTENING);
   EXPECT_EQ(port.vhost_user().socket_path(), "web.sock");
   EXPECT_EQ(port.vhost_user().resolved_socket_path(), switch_.dir() / "web.sock");
@@ -112,6 +113,7 @@ TEST_F(PortApi, ShowsWhatTheDataPlaneKnows) {
     queue.size = 256;
     queue.quarantined = true;
     queue.worker = 0;
+    queue.packets = 77;
     status.queues = {queue};
   });
   v1::Port port;
@@ -130,6 +132,7 @@ TEST_F(PortApi, ShowsWhatTheDataPlaneKnows) {
   EXPECT_EQ(port.virtqueues(0).size(), 256u);
   EXPECT_TRUE(port.virtqueues(0).quarantined());
   EXPECT_EQ(port.virtqueues(0).worker(), "workers/0");
+  EXPECT_EQ(port.virtqueues(0).packets(), 77u);
 }
 
 TEST_F(PortApi, RefusesABadId) {
@@ -163,6 +166,23 @@ TEST_F(PortApi, RefusesAnMtuOutOfRange) {
   request.mutable_port()->set_mtu(9000);
   ASSERT_TRUE(create(request, port).ok());
   EXPECT_EQ(port.mtu(), 9000u);
+}
+
+TEST_F(PortApi, RefusesQueuePairsOutOfRange) {
+  v1::CreatePortRequest request = request_for("web");
+  for (const std::uint32_t pairs : {17u, 256u, 4294967295u}) {
+    request.mutable_port()->set_queue_pairs(pairs);
+    expect(create(request), StatusCode::INVALID_ARGUMENT, "INVALID_QUEUE_PAIRS");
+  }
+  for (const std::uint32_t pairs : {1u, 16u}) {
+    v1::Port port;
+    request.mutable_port()->set_queue_pairs(pairs);
+    ASSERT_TRUE(create(request, port).ok());
+    EXPECT_EQ(port.queue_pairs(), pairs);
+    ASSERT_TRUE(get("ports/web", port).ok());
+    EXPECT_EQ(port.queue_pairs(), pairs);
+    ASSERT_TRUE(remove("ports/web").ok());
+  }
 }
 
 TEST_F(PortApi, RefusesABadPath) {

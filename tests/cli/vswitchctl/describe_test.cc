@@ -25,14 +25,15 @@ TEST_F(CtlTest, DescribePortShowsStateFeaturesRingsAndDrops) {
       queue.index = index;
       queue.size = 256;
       queue.enabled = queue.running = true;
+      queue.packets = 5150 + index;
       status.queues.push_back(queue);
     }
   });
   const std::string text = output({"describe", "port", "web"});
-  for (const char* part :
-       {"web", "br0", "vhost-user", "Up since 20", "both rings run", "1500", "VIRTIO_F_VERSION_1",
-        "VIRTIO_NET_F_MRG_RXBUF", "REPLY_ACK", "1 GiB in 2 regions", "256", "running", "1234",
-        "no-rx-buffer", "42", "guest has posted no"}) {
+  for (const char* part : {"web", "br0", "vhost-user", "Up since 20", "both rings run", "1500",
+                           "VIRTIO_F_VERSION_1", "VIRTIO_NET_F_MRG_RXBUF", "REPLY_ACK",
+                           "1 GiB in 2 regions", "256", "running", "1234", "no-rx-buffer", "42",
+                           "guest has posted no", "5151", "PACKETS", "Queue pairs:         1\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, Not(HasSubstr("runt"))) << "reasons with no drops are left out";
@@ -56,6 +57,24 @@ TEST_F(CtlTest, DescribePortTellsHowToAttach) {
   };
   EXPECT_NE(mac_of(text), mac_of(output({"describe", "port", "db"})));
   EXPECT_EQ(mac_of(text), mac_of(output({"describe", "port", "web"})));
+}
+
+// Vectors: one a queue, one for the configuration, one for the control queue.
+TEST_F(CtlTest, DescribePortTellsHowToAttachToSeveralQueuePairs) {
+  make_ports();
+  const std::string one = output({"describe", "port", "web"});
+  EXPECT_THAT(one, HasSubstr(",queues=1 "));
+  for (const char* part : {"mq=on", "vectors=", "cq=1", "--rxq", "--txq"}) {
+    EXPECT_THAT(one, Not(HasSubstr(part)));
+  }
+  output({"create", "port", "wide", "--bridge", "br0", "--vhost-user", "wide.sock", "--queue-pairs",
+          "4"});
+  const std::string text = output({"describe", "port", "wide"});
+  for (const char* part :
+       {"Queue pairs:         4\n", "-netdev vhost-user,id=net-wide,chardev=chr-wide,queues=4",
+        ",mq=on,vectors=10", ",queues=4,cq=1", "--rxq=4 --txq=4", "--total-num-mbufs=16384"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
 }
 
 TEST_F(CtlTest, AttachArgumentsAreQuoted) {

@@ -22,9 +22,11 @@ using vswitch::testing::run_process;
 TEST_F(CtlTest, CreatesAndDeletes) {
   EXPECT_EQ(output({"create", "bridge", "br0"}), "bridge \"br0\" created\n");
   EXPECT_EQ(output({"create", "port", "web", "--bridge", "br0", "--vhost-user", "web.sock", "--mtu",
-                    "9000"}),
+                    "9000", "--queue-pairs", "4"}),
             "port \"web\" created\n");
   EXPECT_EQ(switch_.controller().port("web", absl::InfiniteFuture())->spec.mtu, 9000u);
+  EXPECT_EQ(switch_.controller().port("web", absl::InfiniteFuture())->spec.queue_pairs, 4u);
+  EXPECT_THAT(output({"get", "port", "web", "-o", "json"}), HasSubstr("\"queuePairs\": 4"));
   EXPECT_EQ(output({"delete", "port", "web"}), "port \"web\" deleted\n");
   EXPECT_EQ(output({"delete", "bridge", "bridges/br0"}), "bridge \"br0\" deleted\n");
   EXPECT_EQ(output({"get", "bridges", "-o", "name"}), "");
@@ -58,6 +60,7 @@ TEST_F(CtlTest, TablesAreAligned) {
           dir + "/web.sock\n");
   EXPECT_THAT(output({"get", "ports", "--no-headers"}), StartsWith("db "));
   EXPECT_THAT(output({"get", "ports", "-o", "wide"}), HasSubstr("CONNECTIONS"));
+  EXPECT_THAT(output({"get", "ports", "-o", "wide"}), HasSubstr("QUEUE-PAIRS"));
   EXPECT_EQ(output({"get", "bridges"}), "NAME  PORTS  FDB-ENTRIES\nbr0   2      0\n");
 }
 
@@ -166,6 +169,8 @@ TEST_F(CtlTest, BadUsageIsExitCode2) {
            {"create", "port", "web"},
            {"create", "port", "web", "--bridge", "br0"},
            {"create", "port", "web", "--bridge", "br0", "--vhost-user", "w", "--mtu", "67"},
+           {"create", "port", "web", "--bridge", "br0", "--vhost-user", "w", "--queue-pairs", "0"},
+           {"create", "port", "web", "--bridge", "br0", "--vhost-user", "w", "--queue-pairs", "17"},
            {"describe", "port"},
            {"delete", "port"},
            {"get", "ports", "-o", "xml"},
