@@ -20,6 +20,7 @@ INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
 stty -echo -onlcr
 for module in {modules}; do
   [ ! -f /modules/$module.ko ] || insmod /modules/$module.ko
