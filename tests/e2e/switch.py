@@ -71,7 +71,8 @@ class Switch:
     def arguments(self):
         return ["--listen", f"unix://{self.api}", "--metrics-listen",
                 f"127.0.0.1:{self.metrics_port}", "--run-dir", self.run_dir, "--state-dir",
-                self.state_dir, "--hugepages", "off", "--workers", "1", *self._flags]
+                self.state_dir, "--hugepages", "off",
+                *([] if "--workers" in self._flags else ["--workers", 1]), *self._flags]
 
     def start(self):
         self.process = self.workspace.start("vswitchd", [binary("vswitchd"), *self.arguments()])
@@ -121,9 +122,10 @@ class Switch:
     def create_bridge(self, name="br0"):
         self.control("create", "bridge", name)
 
-    def create_port(self, name, bridge="br0", mtu=None):
+    def create_port(self, name, bridge="br0", mtu=None, queue_pairs=None):
         """Creates a port in the run directory; the path of its socket."""
         extra = ["--mtu", mtu] if mtu else []
+        extra += ["--queue-pairs", queue_pairs] if queue_pairs else []
         self.control("create", "port", name, "--bridge", bridge, "--vhost-user", f"{name}.sock",
                      *extra)
         return self.run_dir / f"{name}.sock"

@@ -15,13 +15,20 @@ class Testpmd:
     `hugepages`: its memory then grows while it runs, and it sends its memory table again each time;
     without, it is one region of ordinary pages from the start. `queue_sizes`: of each pair in turn.
     `jumbo`: frames of up to 9018 bytes, in as many buffers as it takes.
+    `queues`: how many of each port it uses, of `queue_pairs` that the device has (as many unless it
+    says otherwise). With several it sends many flows.
     """
 
     def __init__(self, workspace, sockets, device_options="", hugepages=False, cpu=0,
-                 queue_sizes=(256,), jumbo=False):
+                 queue_sizes=(256,), jumbo=False, queues=1, queue_pairs=None):
         memory = (["--in-memory", "--single-file-segments"] if hugepages else
                   ["--no-huge", "--no-shconf", "-m", "256"])
         self.ports = range(len(sockets))
+        multi_queue = []
+        if (queue_pairs or queues) > 1:
+            # Several queues are turned on through a control queue, which the driver serves itself.
+            device_options += f",queues={queue_pairs or queues},cq=1"
+            multi_queue = [f"--rxq={queues}", f"--txq={queues}", "--txonly-multi-flow"]
         devices = []
         for number, socket in enumerate(sockets):
             size = queue_sizes[number // 2 % len(queue_sizes)]
@@ -33,7 +40,7 @@ class Testpmd:
         logs = [f"--log-level=pmd.net.virtio.{part}:info" for part in ("init", "driver")]
         peers = [f"--eth-peer={number},{self.mac(number ^ 1)}" for number in self.ports]
         # Buffers for all rings full at once, and some on their way.
-        buffers = 4096 if max(queue_sizes) <= 256 else 16384
+        buffers = (4096 if max(queue_sizes) <= 256 else 16384) * queues
         large = ["--max-pkt-len=9018", "--enable-scatter", "--tx-offloads=0x8000"] if jumbo else []
         # Its output would come in blocks of 4 KiB otherwise.
         self.process = workspace.start("testpmd", [
@@ -41,7 +48,7 @@ class Testpmd:
             "--iova-mode=va", "--no-pci", "--file-prefix", workspace.path.name, *simd, *logs,
             *devices, "--", "-i", "--nb-cores=1", f"--total-num-mbufs={buffers}",
             f"--txd={max(queue_sizes)}", f"--rxd={max(queue_sizes)}", "--no-mlockall", *large,
-            *peers, "--forward-mode=io"], stdin=subprocess.PIPE)
+            *multi_queue, *peers, "--forward-mode=io"], stdin=subprocess.PIPE)
         _, self._seen = self.process.wait_for_output(PROMPT, 30)
 
     @staticmethod

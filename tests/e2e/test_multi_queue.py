@@ -1,0 +1,98 @@
+"""DPDK's virtio-user driver with several queue pairs a port, on both sides of the switch."""
+import os
+import time
+
+from scenario import Scenario, main
+from testpmd import Testpmd
+
+PAIRS = 4
+# On the way at any time: less than one ring holds, so that no choice of queues can overflow one.
+BURST = 32
+
+
+class MultiQueueGuests(Scenario):
+    def start(self, queues, queue_pairs=None, device_options=""):
+        """A switch with as many workers as there are CPUs, two at the most, and two ports."""
+        self.workers = min(2, len(os.sched_getaffinity(0)))
+        switch = self.start_switch("--workers", self.workers)
+        switch.create_bridge()
+        sockets = [switch.create_port(f"p{number}", queue_pairs=PAIRS) for number in (0, 1)]
+        guest = Testpmd(self.workspace, sockets, device_options, queues=queues,
+                        queue_pairs=queue_pairs)
+        for port in ("p0", "p1"):
+            switch.wait_for_state(port, "UP")
+        return switch, guest
+
+    def queues(self, switch, port, direction):
+        """The virtqueues of one direction of the guest, by queue pair."""
+        offset = {"receive": 0, "transmit": 1}[direction]
+        return switch.port(port)["virtqueues"][offset::2]
+
+    def circulate(self, switch, guest, queues, seconds=2):
+        """Many flows go round for a while: on all queues that the guest uses, and none is lost."""
+        before = guest.counters()
+        guest.circulate(64, bursts=1)
+        time.sleep(seconds)
+        self.assertEqual(0, guest.stop_forwarding(), "testpmd had no room to send")
+        after = guest.counters()
+        moved = {counter: sum(after[port][counter] - before[port][counter] for port in (0, 1))
+                 for counter in ("rx_packets", "tx_packets")}
+        in_flight = 2 * queues * BURST
+        self.assertGreater(moved["rx_packets"], 4 * in_flight)
+        self.assertGreaterEqual(moved["tx_packets"], moved["rx_packets"])
+        self.assertLessEqual(moved["tx_packets"] - moved["rx_packets"], in_flight)
+        self.assert_nothing_dropped(switch, "p0", "p1")
+        for number in (0, 1):
+            port = f"p{number}"
+            for direction, counter in (("receive", "rx_packets"), ("transmit", "tx_packets")):
+                status = self.queues(switch, port, direction)
+                running = [queue.get("running", False) for queue in status]
+                self.assertEqual([True] * queues + [False] * (PAIRS - queues), running)
+                packets = [queue.get("packets", 0) for queue in status]
+                for pair in range(PAIRS):
+                    if pair < queues:
+                        self.assertGreater(packets[pair], 0, f"{port} {direction} {packets}")
+                    else:
+                        self.assertEqual(0, packets[pair], f"{port} {direction} {packets}")
+                self.assertGreaterEqual(sum(packets), after[number][counter])
+
+    def run_guest(self, queues, **options):
+        switch, guest = self.start(queues, **options)
+        self.circulate(switch, guest, queues)
+        return switch, guest
+
+    def test_one_queue_of_four(self):
+        switch, guest = self.run_guest(1)
+        guest.quit()
+        self.assertEqual(0, switch.port("p0")["vhost_user_status"].get("protocol_violations", 0))
+
+    def test_two_queues_of_four(self):
+        _, guest = self.run_guest(2)
+        guest.quit()
+
+    def test_four_queues_on_all_workers(self):
+        switch, guest = self.run_guest(4)
+        for port in ("p0", "p1"):
+            workers = {queue["worker"] for queue in self.queues(switch, port, "transmit")}
+            self.assertEqual(self.workers, len(workers))
+        session = switch.port("p0")["vhost_user_status"]
+        for name in ("offered_features", "negotiated_features"):
+            self.assertIn("VIRTIO_NET_F_MQ", session[name])
+        guest.restart_ports()
+        self.circulate(switch, guest, 4)
+        guest.quit()
+
+    def test_four_packed_queues(self):
+        switch, guest = self.run_guest(4, device_options=",packed_vq=1")
+        self.assertIn("VIRTIO_F_RING_PACKED",
+                      switch.port("p0")["vhost_user_status"]["negotiated_features"])
+        guest.quit()
+
+    def test_four_queues_set_up_one_enabled(self):
+        """The rings of all pairs are there, but the guest enables one pair: it gets every frame."""
+        _, guest = self.run_guest(1, queue_pairs=4)
+        guest.quit()
+
+
+if __name__ == "__main__":
+    main()
