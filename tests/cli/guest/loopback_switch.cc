@@ -279,7 +279,10 @@ void LoopbackSwitch::forward() {
                             [](std::byte byte) { return byte == std::byte{0}; }));
     frame.erase(frame.begin(), frame.begin() + header_bytes());
     std::swap_ranges(frame.begin(), frame.begin() + 6, frame.begin() + 6);
-    const auto hits = [&](unsigned every) { return every != 0 && frames_ % every == every - 1; };
+    const bool counts = frame.size() >= faults_.from_bytes;
+    const auto hits = [&](unsigned every) {
+      return counts && every != 0 && frames_ % every == every - 1;
+    };
     // Frames to everybody are not echoed.
     bool bad_id = false;
     if (frame[6] != std::byte{0xff}) {
@@ -289,7 +292,7 @@ void LoopbackSwitch::forward() {
       if (!drop && !deliver(frame)) break;
       if (hits(faults_.duplicate)) deliver(frame);
       bad_id = hits(faults_.bad_id);
-      ++frames_;
+      if (counts) ++frames_;
     }
     chain = taken;
     slots += chain.slots;

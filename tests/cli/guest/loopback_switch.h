@@ -22,7 +22,8 @@ namespace vswitch::guest {
 class LoopbackSwitch {
  public:
   struct Faults {
-    // Every n-th frame; 0: none.
+    // Every n-th frame of those with at least this many bytes; 0: none.
+    std::size_t from_bytes = 0;
     unsigned drop = 0;
     unsigned duplicate = 0;
     unsigned damage = 0;
