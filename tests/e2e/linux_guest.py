@@ -60,16 +60,20 @@ def build_initramfs(target):
 
 
 class LinuxGuest:
-    def __init__(self, workspace, name, socket, mac, initramfs, device_options="", reconnect=False):
+    def __init__(self, workspace, name, socket, mac, initramfs, device_options="", reconnect=False,
+                 queues=1):
+        # The driver uses as many queue pairs as it has CPUs.
+        several = ["-smp", queues] if queues > 1 else []
+        device_options += ",mq=on" if queues > 1 else ""
         reconnecting = ",reconnect=1" if reconnect else ""
         # vectors=0: QEMU 7.2 does not survive MSI-X with vhost-user under tcg.
         self.process = workspace.start(name, [
             find_tool("qemu-system-x86_64"), "-accel", "tcg", "-cpu", "max", "-m", "192",
-            "-display", "none", "-no-reboot", "-nodefaults", "-serial", "stdio",
+            *several, "-display", "none", "-no-reboot", "-nodefaults", "-serial", "stdio",
             "-machine", "q35,memory-backend=mem",
             "-object", "memory-backend-memfd,id=mem,size=192M,share=on",
             "-chardev", f"socket,id=c0,path={socket}{reconnecting}",
-            "-netdev", "vhost-user,id=n0,chardev=c0,queues=1",
+            "-netdev", f"vhost-user,id=n0,chardev=c0,queues={queues}",
             "-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile=,vectors=0{device_options}",
             "-kernel", KERNEL / "vmlinuz", "-initrd", initramfs,
             "-append", "console=ttyS0 quiet panic=-1"], stdin=subprocess.PIPE)

@@ -1,7 +1,8 @@
-"""DPDK's virtio-user driver with several queue pairs a port, on both sides of the switch."""
+"""Several queue pairs a port: DPDK's virtio-user driver, and Linux guests in QEMU."""
 import os
 import time
 
+from linux_guest import LinuxGuest, build_initramfs
 from scenario import Scenario, main
 from testpmd import Testpmd
 
@@ -92,6 +93,72 @@ class MultiQueueGuests(Scenario):
         """The rings of all pairs are there, but the guest enables one pair: it gets every frame."""
         _, guest = self.run_guest(1, queue_pairs=4)
         guest.quit()
+
+
+class LinuxMultiQueueGuests(Scenario):
+    ADDRESSES = {"a": "10.7.0.1", "b": "10.7.0.2"}
+
+    def prepare(self, mtu=None):
+        self.switch = self.start_switch()
+        self.switch.create_bridge()
+        self.initramfs = build_initramfs(self.workspace.path / "initramfs")
+        for name in self.ADDRESSES:
+            self.switch.create_port(name, mtu=mtu, queue_pairs=PAIRS)
+
+    def start_guest(self, name, number, **options):
+        return LinuxGuest(self.workspace, name, self.switch.run_dir / f"{name}.sock",
+                          f"02:00:00:00:00:{number:02x}", self.initramfs, **options)
+
+    def start_guests(self, mtu=None, **options):
+        self.prepare(mtu)
+        guests = [self.start_guest(name, number, **options)
+                  for number, name in enumerate(self.ADDRESSES, 10)]
+        for guest, address in zip(guests, self.ADDRESSES.values()):
+            guest.wait_ready()
+            # Not its MTU: the guest takes that from the device, if at all.
+            guest.run(f"ip link set eth0 up && ip address add {address}/24 dev eth0")
+        guests[0].ping_until_answered(self.ADDRESSES["b"])
+        return guests
+
+    def test_two_queues_of_four(self):
+        a, b = self.start_guests(queues=2)
+        peers = [f"10.7.0.{number}" for number in range(100, 116)]
+        for peer in peers:
+            b.run(f"ip address add {peer}/24 dev eth0")
+        # Its driver enables a queue before it posts buffers, so the first greetings may be lost.
+        before = {port: self.switch.drops(port) for port in self.ADDRESSES}
+        for peer in peers:
+            self.assertEqual((3, 3), a.ping(peer, count=3))
+        for port in self.ADDRESSES:
+            status = self.switch.port(port)
+            self.assertEqual("UP", status["state"])
+            received = [queue.get("packets", 0) for queue in status["virtqueues"][0::2]]
+            self.assertGreater(received[0], 0, received)
+            self.assertGreater(received[1], 0, received)
+            self.assertEqual([0, 0], received[2:])
+            self.assertIn("VIRTIO_NET_F_MQ", status["vhost_user_status"]["negotiated_features"])
+            self.assertEqual(before[port], self.switch.drops(port))
+
+    def test_the_guest_learns_its_mtu(self):
+        """QEMU asks the switch with NET_SET_MTU whether it is possible, and tells the guest."""
+        a, _ = self.start_guests(mtu=4000, device_options=",host_mtu=4000")
+        _, text = a.run("cat /sys/class/net/eth0/mtu")
+        self.assertIn("4000", text)
+        self.assertEqual((5, 5), a.ping(self.ADDRESSES["b"], count=5, size=3972))
+        session = self.switch.port("a")["vhost_user_status"]
+        self.assertIn("VIRTIO_NET_F_MTU", session["negotiated_features"])
+        self.assertIn("VHOST_USER_PROTOCOL_F_NET_MTU", session["protocol_features"])
+
+    def test_an_mtu_above_the_ports_is_refused(self):
+        self.prepare(mtu=1500)
+        guest = self.start_guest("a", 10, device_options=",host_mtu=4000")
+        guest.wait_ready()
+        # The driver sets its device up when the interface comes up; QEMU gives up there.
+        guest.run("ip link set eth0 up")
+        self.switch.process.wait_for_output("MTU above the port's refused .*mtu=4000 most=1500", 20)
+        status = self.switch.port("a")
+        self.assertNotEqual("UP", status["state"])
+        self.assertEqual(0, status["vhost_user_status"].get("protocol_violations", 0))
 
 
 if __name__ == "__main__":
