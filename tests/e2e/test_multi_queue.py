@@ -120,7 +120,7 @@ class LinuxMultiQueueGuests(Scenario):
         guests[0].ping_until_answered(self.ADDRESSES["b"])
         return guests
 
-    def test_two_queues_of_four(self):
+    def test_two_queues_in_linux(self):
         a, b = self.start_guests(queues=2)
         peers = [f"10.7.0.{number}" for number in range(100, 116)]
         for peer in peers:
