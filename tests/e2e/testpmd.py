@@ -14,13 +14,14 @@ class Testpmd:
 
     `hugepages`: its memory then grows while it runs, and it sends its memory table again each time;
     without, it is one region of ordinary pages from the start. `queue_sizes`: of each pair in turn.
-    `jumbo`: frames of up to 9018 bytes, in as many buffers as it takes.
+    `jumbo`: frames of up to 9018 bytes, in as many buffers of `buffer_bytes` as it takes.
     `queues`: how many of each port it uses, of `queue_pairs` that the device has (as many unless it
     says otherwise). With several it sends many flows.
     """
 
     def __init__(self, workspace, sockets, device_options="", hugepages=False, cpu=0,
-                 queue_sizes=(256,), jumbo=False, queues=1, queue_pairs=None):
+                 queue_sizes=(256,), jumbo=False, queues=1, queue_pairs=None,
+                 buffer_bytes=2048):
         memory = (["--in-memory", "--single-file-segments"] if hugepages else
                   ["--no-huge", "--no-shconf", "-m", "256"])
         self.ports = range(len(sockets))
@@ -41,7 +42,9 @@ class Testpmd:
         peers = [f"--eth-peer={number},{self.mac(number ^ 1)}" for number in self.ports]
         # Buffers for all rings full at once, and some on their way.
         buffers = (4096 if max(queue_sizes) <= 256 else 16384) * queues
-        large = ["--max-pkt-len=9018", "--enable-scatter", "--tx-offloads=0x8000"] if jumbo else []
+        # Each begins with room for headers to be put in front.
+        large = [f"--mbuf-size={128 + buffer_bytes}", "--max-pkt-len=9018", "--enable-scatter", "--tx-offloads=0x8000"
+                 ] if jumbo else []
         # Its output would come in blocks of 4 KiB otherwise.
         self.process = workspace.start("testpmd", [
             "stdbuf", "-oL", find_tool("dpdk-testpmd"), "--lcores", f"0@{cpu},1@{cpu}", *memory,
