@@ -20,9 +20,9 @@ constexpr std::uint64_t kLookInterval = kMillisecond;
 constexpr std::uint64_t kAnnounceInterval = 100 * kMillisecond;
 constexpr std::uint64_t kLongestLinger = 5'000 * kMillisecond;
 constexpr std::size_t kMaxControlFrames = 64;
-// Idle rounds before the processor is offered to others, and before sleeping.
+// Idle rounds before the processor is offered to others, and idle time before sleeping.
 constexpr std::uint64_t kRoundsBeforeYield = 4;
-constexpr std::uint64_t kRoundsBeforeSleep = 2'000;
+constexpr std::uint64_t kPollBeforeSleep = 2 * kMillisecond;
 
 double average(const std::vector<std::uint32_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 0.0) / static_cast<double>(sizes.size());
@@ -406,9 +406,9 @@ absl::Status Traffic::look_after(std::uint64_t now) {
 }
 
 void Traffic::idle(std::uint64_t now) {
-  ++idle_rounds_;
+  if (idle_rounds_++ == 0) idle_since_ = now;
   for (int i = 0; i < 8; ++i) pause_cpu();
-  if (options_.wait_on_call && idle_rounds_ > kRoundsBeforeSleep) {
+  if (options_.wait_on_call && now - idle_since_ > kPollBeforeSleep) {
     std::uint64_t wake = now + 50 * kMillisecond;
     if (phase_ == Phase::kSending && pacer_.next() > now) wake = std::min(wake, pacer_.next());
     nic_.queues().suppress_receive_calls(false);

@@ -87,6 +87,7 @@ class Traffic {
   std::uint64_t waiting_since_ = 0;
   std::uint64_t written_off_ = 0;  // echoes that are not waited for any more
   std::uint64_t idle_rounds_ = 0;
+  std::uint64_t idle_since_ = 0;
   std::uint64_t announced_reconnects_ = 0;
   // Times in now_ns(); 0: not yet.
   std::uint64_t started_ = 0;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -246,6 +247,16 @@ void LoopbackSwitch::use(Ring& ring, std::uint32_t id, std::uint32_t length, std
   }
 }
 
+bool LoopbackSwitch::calls_wanted(const Ring& ring) const {
+  if (packed()) {
+    return virtq::load_event_suppression(*ring.packed.driver_events).flags !=
+           virtq::kEventsDisabled;
+  }
+  return (features_ & kEventIndex) != 0
+             ? virtq::load_relaxed(ring.split.used_event()) == ring.next.index
+             : virtq::load_relaxed(ring.split.avail->flags) != virtq::kAvailNoInterrupt;
+}
+
 bool LoopbackSwitch::wants_call(const Ring& ring, const Place& before) const {
   virtq::full_fence();
   const bool event_index = (features_ & kEventIndex) != 0;
@@ -286,7 +297,9 @@ void LoopbackSwitch::forward() {
     // Frames to everybody are not echoed.
     bool bad_id = false;
     if (frame[6] != std::byte{0xff}) {
-      if (faults_.delay.count() > 0) std::this_thread::sleep_for(faults_.delay);
+      for (int i = 0; faults_.wait_for_sleep && i < 10'000 && !calls_wanted(rings_[0]); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       const bool drop = hits(faults_.drop);
       if (hits(faults_.damage)) frame.back() ^= std::byte{1};
       if (!drop && !deliver(frame)) break;

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -27,9 +26,8 @@ class LoopbackSwitch {
     unsigned drop = 0;
     unsigned duplicate = 0;
     unsigned damage = 0;
-    unsigned bad_id = 0;  // returned with an id that was never posted
-    // How long each frame takes.
-    std::chrono::milliseconds delay{0};
+    unsigned bad_id = 0;          // returned with an id that was never posted
+    bool wait_for_sleep = false;  // no frame is sent back before the guest wants to be called
   };
 
   // Listens on `path` at once.
@@ -83,6 +81,7 @@ class LoopbackSwitch {
   // Returns `chains` chains of together `slots` descriptors, the last of them `id`.
   void use(Ring& ring, std::uint32_t id, std::uint32_t length, std::uint32_t slots,
            std::uint32_t chains);
+  bool calls_wanted(const Ring& ring) const;  // for the next frame
   bool wants_call(const Ring& ring, const Place& before) const;
   void forward();
   bool deliver(const std::vector<std::byte>& frame);

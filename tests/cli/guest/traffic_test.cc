@@ -138,8 +138,7 @@ TEST_P(TrafficOverRings, LosesNothing) {
 }
 
 TEST_P(TrafficOverRings, SleepsUntilCalled) {
-  // Longer than the guest polls before it sleeps.
-  serve({.delay = std::chrono::milliseconds(30)}, kAllRings);
+  serve({.wait_for_sleep = true}, kAllRings);
   options_.wait_on_call = true;
   options_.window = 1;
   options_.count = 5;
