@@ -41,7 +41,6 @@ constexpr std::uint32_t kReceiveBytes = 128, kTransmitBytes = 512;
 struct SplitPeers {
   using Driver = SplitDriver;
   using Device = SplitDevice;
-  static constexpr bool kPacked = false;
   static SplitRing ring(std::byte* place, std::uint32_t size) {
     SplitRing ring;
     ring.descriptors = reinterpret_cast<Descriptor*>(place);
@@ -54,7 +53,6 @@ struct SplitPeers {
 struct PackedPeers {
   using Driver = PackedDriver;
   using Device = PackedDevice;
-  static constexpr bool kPacked = true;
   static PackedRing ring(std::byte* place, std::uint32_t size) {
     PackedRing ring;
     ring.descriptors = reinterpret_cast<PackedDescriptor*>(place);
