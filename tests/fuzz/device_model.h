@@ -170,6 +170,17 @@ class SplitModel {
     return static_cast<std::uint16_t>(get16(image, avail_ + 2) - position) > size_;
   }
 
+  // Whether the guest has changed, since `earlier`, an entry that it had made available by then. A
+  // device may have loaded it in the meantime, or load it now.
+  bool took_back(const Guest::Image& earlier, const Guest::Image& image,
+                 std::uint16_t position) const {
+    for (const std::uint16_t end = get16(earlier, avail_ + 2); position != end; ++position) {
+      const std::uint64_t place = avail_ + 4 + 2ull * (position % size_);
+      if (get16(earlier, place) != get16(image, place)) return true;
+    }
+    return false;
+  }
+
   // The used element that returned the chain at `position`.
   std::uint32_t used_length(const Guest::Image& image, std::uint16_t position) const {
     std::uint32_t length;
@@ -324,6 +335,8 @@ class PackedModel {
     return walk(image, position, 0, false, false).state == ModelChain::State::kNone;
   }
   static bool jumped(const Guest::Image&, std::uint16_t) { return false; }
+  // Nothing is loaded ahead.
+  static bool took_back(const Guest::Image&, const Guest::Image&, std::uint16_t) { return false; }
 
   std::uint32_t used_length(const Guest::Image& image, std::uint16_t position) const {
     std::uint32_t length;
