@@ -51,7 +51,7 @@ void PackedDevice::take_table(Walk& walk, Translator& translator, SegmentArena& 
     walk.refuse(DropReason::kBadIndirectTable);
     return;
   }
-  // 2.8.8: no list is longer than the queue.
+  // 2.8.17: no list is longer than the queue.
   if (table->entries() > ring_.size) {
     walk.refuse(DropReason::kDescriptorLoop);
     return;
@@ -78,7 +78,7 @@ Fetch PackedDevice::fetch_list(Translator& translator, SegmentArena& arena, Chai
   std::uint32_t slots = 0;
   while (true) {
     const PackedDescriptor& shared = ring_.descriptors[place.offset];
-    // 2.8.21.3: the driver writes the flags of a list's first descriptor last, so the acquire of
+    // 2.8.17: the driver writes the flags of a list's first descriptor last, so the acquire of
     // those (in fetch()) orders these loads too.
     if (slots != 0) flags = load_relaxed(shared.flags);
     const std::uint64_t address = load_relaxed(shared.address);
@@ -89,7 +89,7 @@ Fetch PackedDevice::fetch_list(Translator& translator, SegmentArena& arena, Chai
     if ((flags & kDescIndirect) == 0) {
       take_buffer<access>(walk, translator, arena, address, length, flags);
     } else if (slots == 1 && last) {
-      // 2.8.8: an indirect descriptor stands alone, and its own WRITE flag says nothing.
+      // 2.8.19: an indirect descriptor stands alone, and its own WRITE flag says nothing.
       take_table<access>(walk, translator, arena, address, length);
     } else {
       walk.refuse(DropReason::kBadIndirectTable);
@@ -138,7 +138,7 @@ void PackedDevice::publish(const Used* elements, std::uint32_t count) {
   for (std::uint32_t i = count; i-- > 0;) {
     const Used& element = elements[i];
     place.retreat(element.slots, ring_.size);
-    // 2.8.5: in a used descriptor WRITE says that bytes were written.
+    // 2.8.3: in a used descriptor WRITE says that bytes were written.
     const auto flags =
         static_cast<std::uint16_t>(place.used_flags() | (element.length != 0 ? kDescWrite : 0));
     publish_descriptor(ring_.descriptors[place.offset], element.length, element.id, flags);

@@ -128,7 +128,7 @@ template <Access access>
   while (taken < count && bytes < byte_limit) {
     const PackedDescriptor& shared = ring_.descriptors[next_.offset];
     prefetch_ahead();
-    // Acquire, paired with the driver's release of the flags (2.8.21.3): the other fields are
+    // Acquire, paired with the driver's release of the flags (2.8.21.1.1): the other fields are
     // loaded behind it.
     const std::uint16_t flags = load_acquire(shared.flags);
     if (!is_available(flags, next_.wrap)) break;
