@@ -12,7 +12,8 @@ from scenario import Scenario, main
 
 # By QEMU's name of the option: the feature's name and its bit.
 FEATURES = {"packed": ("VIRTIO_F_RING_PACKED", 34), "event_idx": ("VIRTIO_F_EVENT_IDX", 29),
-            "indirect_desc": ("VIRTIO_F_INDIRECT_DESC", 28), "mrg_rxbuf": ("VIRTIO_NET_F_MRG_RXBUF", 15)}
+            "indirect_desc": ("VIRTIO_F_INDIRECT_DESC", 28),
+            "mrg_rxbuf": ("VIRTIO_NET_F_MRG_RXBUF", 15)}
 PINGS = 20
 BULK_MIB = 4
 # With a receive window of at most 64 KiB no more than 46 frames are on their way, and a ring of 256
@@ -103,7 +104,8 @@ class RingMatrixLinux(Scenario):
         """Counters of damaged packets that are not zero: the guest's own view."""
         _, text = peer.guest.run("cat /proc/net/snmp")
         lines = [line.split() for line in text.splitlines() if ":" in line]
-        counters = {f"{names[0]}{name}": int(value) for names, values in zip(lines[::2], lines[1::2])
+        counters = {f"{names[0]}{name}": int(value)
+                    for names, values in zip(lines[::2], lines[1::2])
                     for name, value in zip(names[1:], values[1:])}
         watched = [f"{layer}:{name}" for layer, name in (
             ("Ip", "InHdrErrors"), ("Ip", "ReasmFails"), ("Icmp", "InErrors"),

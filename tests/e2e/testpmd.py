@@ -43,8 +43,8 @@ class Testpmd:
         # Buffers for all rings full at once, and some on their way.
         buffers = (4096 if max(queue_sizes) <= 256 else 16384) * queues
         # Each begins with room for headers to be put in front.
-        large = [f"--mbuf-size={128 + buffer_bytes}", "--max-pkt-len=9018", "--enable-scatter", "--tx-offloads=0x8000"
-                 ] if jumbo else []
+        large = [f"--mbuf-size={128 + buffer_bytes}", "--max-pkt-len=9018", "--enable-scatter",
+                 "--tx-offloads=0x8000"] if jumbo else []
         # Its output would come in blocks of 4 KiB otherwise.
         self.process = workspace.start("testpmd", [
             "stdbuf", "-oL", find_tool("dpdk-testpmd"), "--lcores", f"0@{cpu},1@{cpu}", *memory,
