@@ -362,8 +362,9 @@ class PackedModel {
     }
     return false;
   }
-  bool wish_enabled(const Guest::Image& image) const { return wish(image, 2) != 1; }
-  bool wish_is_event(const Guest::Image& image) const { return wish(image, 2) == 2; }
+  // 2.8.14: only two bits of the flags mean something.
+  bool wish_enabled(const Guest::Image& image) const { return (wish(image, 2) & 3) != 1; }
+  bool wish_is_event(const Guest::Image& image) const { return (wish(image, 2) & 3) == 2; }
   // What a guest gets that asks for a place outside the ring is not defined.
   bool wish_is_odd(const Guest::Image& image) const { return (wish(image, 0) & 0x7fffu) >= size_; }
 

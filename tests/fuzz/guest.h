@@ -65,6 +65,14 @@ class Guest {
     }
     return std::nullopt;
   }
+  // The same for a range that lies in one region.
+  static std::optional<std::size_t> place(std::uint64_t address, std::size_t count) {
+    const Extent* const extent = extent_of(address);
+    if (extent == nullptr || count > extent->size - (address - extent->guest_address)) {
+      return std::nullopt;
+    }
+    return extent->file_offset + (address - extent->guest_address);
+  }
   // In how many pieces a range lies; nothing if a byte of it is in no region.
   static std::optional<std::uint32_t> pieces(std::uint64_t address, std::uint32_t length) {
     std::uint32_t count = 0;
@@ -82,15 +90,24 @@ class Guest {
 
   // Bytes of no region are not written and read as 0.
   void write(std::uint64_t address, const void* bytes, std::size_t count) {
+    const auto* const from = static_cast<const std::uint8_t*>(bytes);
+    if (const auto whole = place(address, count)) {
+      std::memcpy(image_->data() + *whole, from, count);
+      return;
+    }
     for (std::size_t i = 0; i < count; ++i) {
-      const auto to = place(address + i);
-      if (to) (*image_)[*to] = static_cast<const std::uint8_t*>(bytes)[i];
+      if (const auto to = place(address + i)) (*image_)[*to] = from[i];
     }
   }
   static void read(const Image& image, std::uint64_t address, void* bytes, std::size_t count) {
+    auto* const to = static_cast<std::uint8_t*>(bytes);
+    if (const auto whole = place(address, count)) {
+      std::memcpy(to, image.data() + *whole, count);
+      return;
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const auto from = place(address + i);
-      static_cast<std::uint8_t*>(bytes)[i] = from ? image[*from] : std::uint8_t{0};
+      to[i] = from ? image[*from] : std::uint8_t{0};
     }
   }
 

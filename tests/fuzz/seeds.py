@@ -235,7 +235,94 @@ class DeviceQueue:
                     yield f"{layout}-{direction}-{name}", script
 
 
-TARGETS = {"guest_memory": GuestMemory, "device_queue": DeviceQueue}
+class DriverQueue:
+    """fuzz_driver_queue.cc and driver_model.h."""
+    PACKED, RECEIVE, MERGEABLE, VERSION_1, INDIRECT_DESC, EVENT_IDX, IN_ORDER, ANY_LAYOUT = (
+        1 << bit for bit in range(8))
+    RECLAIM = u8(8 + 3)
+    RELEASE = u8(8 + 2)
+    RESUME = u8((8 + 4) | 0x10)
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.packed = bool(kind & self.PACKED)
+        self.receive = bool(kind & self.RECEIVE)
+
+    # A queue of 16 with as many buffers of 116 bytes.
+    def start(self, features, layout=0, buffers=16):
+        size = 6 if self.packed else 4
+        start = u8(self.kind | features, size, buffers - 1, 100)
+        return start if self.receive else start + u8(layout)
+
+    @staticmethod
+    def count(number):
+        return number - 1 if number <= 8 else 7 + number // 16
+
+    def complete(self, number, length=100, how=0, num_buffers=()):
+        return (u8(self.count(number) << 4, how | (2 if num_buffers else 0)) + u16(length) +
+                u16(*num_buffers))
+
+    # Sends, or reads and gives back.
+    def work(self, number=4):
+        code = self.count(number) << 4 | 8
+        return u8(code) + self.RELEASE if self.receive else u8(code)
+
+    def turn(self, **how):
+        begin = b"" if self.receive else self.work()
+        return begin + self.complete(4, 0 if not self.receive else 100, **how) + (
+            self.work() if self.receive else self.RECLAIM)
+
+    @staticmethod
+    def used(number, length, argument=1):
+        return u8(1 | argument << 4) + u16(number, length)
+
+    @staticmethod
+    def wish(event, flags):
+        return u8(3) + u16(event) + u8(flags)
+
+    def scripts(self):
+        plain = self.VERSION_1
+        for name, features in {"legacy": 0, "version1": plain, "in-order": plain | self.IN_ORDER,
+                               "indirect": self.INDIRECT_DESC}.items():
+            yield f"good-{name}", (self.start(features) + self.turn() + self.wish(0, 1) +
+                                   self.turn() * 6)
+        yield "chain", self.start(self.INDIRECT_DESC, layout=3) + self.turn() * 9
+        yield "order", self.start(plain) + self.turn(how=12) * 9
+        yield "batch", self.start(plain | self.IN_ORDER) + self.turn(how=1) * 9
+        first = 0x8000 if self.packed else 0
+        yield "events", (self.start(plain | self.EVENT_IDX) +
+                         b"".join(self.wish(first + event, 2) + self.turn()
+                                  for event in (9, 5, 200, 13, 14, 17, 18)))
+        yield "resume", (self.start(plain) + self.turn() + self.work() + self.RESUME + self.turn() * 3)
+        yield "capped", self.start(plain) + (self.complete(2, 0xfff0) + self.work() if self.receive
+                                             else self.work() + self.complete(2, 9) + self.RECLAIM)
+        for name, bad in {"bad-id": self.used(99, 5), "twice": self.used(0, 5) * 2}.items():
+            yield name, (self.start(plain) + self.turn() + self.work() + bad +
+                         (self.work() if self.receive else self.RECLAIM) * 2 + self.RESUME +
+                         self.turn() * 2)
+        yield "jump", (self.start(plain) + self.turn() + u8(2) + u16(999) + self.work(8) * 3 +
+                       self.RECLAIM + self.RECLAIM + self.RESUME + self.turn())
+        if not self.receive:
+            return
+        many = plain | self.MERGEABLE
+        yield "several", (self.start(many) + self.complete(4, 100, 0, (3, 1, 1, 1)) + self.work())
+        yield "waits", (self.start(many) + self.complete(2, 100, 0, (3, 1)) + self.work() +
+                        self.complete(1, 100, 0, (1,)) + self.work())
+        yield "partial", (self.start(many) + self.complete(2, 100, 0, (9, 1)) + self.work() +
+                          self.RESUME + self.complete(2, 100, 0, (1, 1)) + self.work())
+        yield "numbers", (self.start(many) + self.complete(4, 100, 0, (0, 17, 1, 0xffff)) +
+                          self.work())
+        yield "short", self.start(many) + self.complete(4, 5) + self.work() + self.turn()
+
+    @classmethod
+    def seeds(cls):
+        for layout, kind in (("split", 0), ("packed", cls.PACKED)):
+            for direction, more in (("transmit", 0), ("receive", cls.RECEIVE)):
+                for name, script in cls(kind | more).scripts():
+                    yield f"{layout}-{direction}-{name}", script
+
+
+TARGETS = {"guest_memory": GuestMemory, "device_queue": DeviceQueue, "driver_queue": DriverQueue}
 
 
 def main():
