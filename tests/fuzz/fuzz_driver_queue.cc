@@ -554,6 +554,7 @@ class Receive : Base<Wire> {
     const std::size_t pieces_before = queue_.pieces().size();
     const std::uint64_t bad_before = this->bad_ids_;
     const bool was_broken = this->broken_;
+    const bool looks = pending_.size() < wanted;
     const std::uint32_t got = queue_.read(frames);
     FUZZ_CHECK(got <= wanted);
     const std::uint32_t taken = queue_.ring().free_descriptors() - free_before;
@@ -610,10 +611,10 @@ class Receive : Base<Wire> {
     FUZZ_CHECK(queue_.counters().bad_num_buffers - before.bad_num_buffers == bad_numbers);
     this->reach(kDone, got);
     if (this->header_bytes() == 10) this->reach(kLegacyHeader, got);
-    // Whoever gets fewer frames than wanted, and no half of one, has seen all there was; unless the
-    // one look it takes was filled by what it could not use.
+    // Where too little was pending, whoever gets fewer frames than wanted, and no half of one, has
+    // seen all there was; unless the one look it takes was filled by what it could not use.
     const std::uint64_t looked = taken + (this->bad_ids_ - bad_before);
-    if (got < wanted && !waits && !this->broken_ && looked < kLook) {
+    if (looks && got < wanted && !waits && !this->broken_ && looked < kLook) {
       FUZZ_CHECK(!this->wire_.in_flight().batch_open());
       FUZZ_CHECK(this->wire_.look() == Look::kNothing);
     }
