@@ -222,7 +222,7 @@ TEST_F(SplitIndirectTest, LoopInTheTable) {
 
 // --- What only a packed table can say.
 
-// 2.8.7: "The device MUST ignore" all flags of an entry but WRITE: it can neither refer to a table
+// 2.8.7: all flags of an entry but WRITE are ignored: it can neither refer to a table
 // nor end the table early or late.
 TEST_F(PackedIndirectTest, FlagsOfEntriesAreIgnored) {
   const std::uint16_t noise[] = {kIndirectFlag, kNextFlag, kAvailBit, kUsedBit, 0x7ff8};
@@ -237,7 +237,7 @@ TEST_F(PackedIndirectTest, FlagsOfEntriesAreIgnored) {
   EXPECT_EQ(drops(), 0U);
 }
 
-// 2.8.8: WRITE on the descriptor that refers to the table means nothing.
+// 2.8.19: WRITE on the descriptor that refers to the table means nothing.
 TEST_F(PackedIndirectTest, WriteOnTheReferenceIsIgnored) {
   put_table(guest_, kTables);
   tx_.describe(0, kTables, 32, kIndirectFlag | kWriteFlag);
@@ -251,7 +251,7 @@ TEST_F(PackedIndirectTest, TableWithNext) {
   expect_refused(0, DropReason::kBadIndirectTable);
 }
 
-// 2.8.8: direct and indirect descriptors do not mix in one list.
+// 2.8.19: direct and indirect descriptors do not mix in one list.
 TEST_F(PackedIndirectTest, TwoDirectOnesThenATable) {
   guest_.put_descriptor(kTables, kTxBuffers + 32, 40, 0, 0);
   tx_.describe(0, kTxBuffers, 12, kNextFlag, 1);

@@ -144,7 +144,7 @@ TEST_P(RaceTest, SentFramesAreReadWholeBeforeTheyAreReturned) {
 
 VSWITCH_FOR_BOTH_LAYOUTS(RaceTest);
 
-// 2.8.5: the used descriptors of a batch are written last to first. A guest that sees the first,
+// The used descriptors of a batch are written last to first. A guest that sees the first,
 // by one acquire of its flags, finds all others used and complete with loads of no order.
 TEST(PackedRaceTest, FirstUsedDescriptorShowsTheWholeBatch) {
   constexpr std::uint64_t kRing = 0x10000000;

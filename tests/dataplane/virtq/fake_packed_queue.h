@@ -142,7 +142,7 @@ class FakePackedQueue {
       if (((flags & kAvailBit) != 0) != used || used != used_next_.wrap) break;
       const std::uint32_t length = guest_.get32(place(used_next_.offset) + 8);
       used_[used_index_++] = {guest_.get16(place(used_next_.offset) + 12), length};
-      // 2.8.5: WRITE, and the two counters; nothing else is ever set.
+      // 2.8.3: WRITE, and the two counters; nothing else is ever set.
       if ((flags & ~(kAvailBit | kUsedBit)) != (length != 0 ? kWriteFlag : 0)) ++wrong_flags_;
       used_next_.advance(outstanding_.front(), size_);
       free_ += outstanding_.front();
