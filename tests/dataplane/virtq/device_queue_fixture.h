@@ -103,20 +103,17 @@ class GuestRing {
             std::uint16_t position = 0)
       : guest_(guest) {
     if (layout == Layout::kPacked) {
-      ring_.emplace<FakePackedQueue>(guest, base, size, position);
+      packed_ = std::make_unique<FakePackedQueue>(guest, base, size, position);
     } else {
-      ring_.emplace<FakeQueue>(guest, base, size, position);
+      split_ = std::make_unique<FakeQueue>(guest, base, size, position);
     }
   }
 
-  FakeQueue& split() { return std::get<FakeQueue>(ring_); }
-  FakePackedQueue& packed() { return std::get<FakePackedQueue>(ring_); }
-  bool is_packed() const { return std::holds_alternative<FakePackedQueue>(ring_); }
+  FakeQueue& split() { return *split_; }
+  FakePackedQueue& packed() { return *packed_; }
+  bool is_packed() const { return packed_ != nullptr; }
 
-  std::uint32_t size() const {
-    return is_packed() ? std::get<FakePackedQueue>(ring_).size()
-                       : std::get<FakeQueue>(ring_).size();
-  }
+  std::uint32_t size() const { return is_packed() ? packed_->size() : split_->size(); }
   std::uint16_t device_start() {
     return is_packed() ? packed().device_start() : split().device_start();
   }
@@ -171,7 +168,8 @@ class GuestRing {
 
  private:
   const FakeGuest& guest_;
-  std::variant<std::monostate, FakeQueue, FakePackedQueue> ring_;
+  std::unique_ptr<FakeQueue> split_;  // one of the two
+  std::unique_ptr<FakePackedQueue> packed_;
 };
 
 using SplitQueue = virtq::BasicDeviceQueue<virtq::SplitDevice>;

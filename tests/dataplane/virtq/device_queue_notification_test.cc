@@ -163,6 +163,7 @@ TEST_P(NotificationTest, NoSleepingGuestIsForgotten) {
   std::thread guest([&] {
     const auto enough = Clock::now() + std::chrono::milliseconds(1500);
     std::uint16_t seen = 0;
+    std::uint32_t random = 1;
     while (Clock::now() < enough && lost == 0) {
       const std::uint32_t batch = 1 + frames % 5;
       refuse(tx, seen);
@@ -174,6 +175,9 @@ TEST_P(NotificationTest, NoSleepingGuestIsForgotten) {
         seen = tx.used_index();  // drains
         if (seen == target) break;
         const std::uint32_t calls = called.load(std::memory_order_acquire);
+        // Now sooner, now later, so that some time it falls together with the device's decision.
+        random = random * 1664525 + 1013904223;
+        for (volatile std::uint32_t spins = random >> 23; spins != 0;) spins = spins - 1;
         ask(tx, seen);
         virtq::full_fence();
         if (tx.used_index() != seen) continue;

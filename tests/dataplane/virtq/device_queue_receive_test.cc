@@ -173,6 +173,23 @@ TEST_P(ReceiveTest, ReadableTailIsRefused) {
   expect_untouched(buffer(0), 2048);
 }
 
+// Used step by step a queue goes on for ever: neither commits nor failed reservations use it up.
+TEST_P(ReceiveTest, ManyReservationsOneByOne) {
+  DeviceUnderTest queue = device(rx_, kVersion1 | kMergeable);
+  const OwnFrame own(pattern(60, 1));
+  for (std::uint16_t round = 0; round < 2000; ++round) {
+    virtq::Reservation reservation;
+    EXPECT_FALSE(queue.reserve(60, reservation, counters_));
+    post(0, 1, 100);
+    EXPECT_FALSE(queue.reserve(500, reservation, counters_));
+    ASSERT_TRUE(queue.reserve(60, reservation, counters_)) << "round " << round;
+    queue.fill(reservation, own.frame());
+    queue.commit();
+    ASSERT_EQ(rx_.used_index(), round + 1);
+  }
+  EXPECT_EQ(drops(), 0U);
+}
+
 TEST_P(ReceiveTest, EmptyBufferThenAGoodOne) {
   for (const std::uint64_t features : {kVersion1 | kMergeable, kVersion1}) {
     GuestRing ring = this->ring(kRxRing, 256);
@@ -389,23 +406,31 @@ TEST_F(SplitReceiveTest, BrokenRingServesNothingMore) {
   DeviceUnderTest queue = device(rx_, kVersion1 | kMergeable);
   post(0, 2, 100);
   rx_.offer(256);
-  receive(queue, pattern(250, 3));  // two are too small, and the third is none
+  // The first frame needs three buffers, and the third is none; the others would fit into one.
+  const OwnFrame frames[] = {OwnFrame(pattern(250, 1)), OwnFrame(pattern(60, 2)),
+                             OwnFrame(pattern(60, 3))};
+  const Frame* const burst[] = {&frames[0].frame(), &frames[1].frame(), &frames[2].frame()};
+  queue.write(burst, 3, counters_);
   EXPECT_EQ(queue.broken(), BrokenRing::kHeadOutOfRange);
+  EXPECT_EQ(drops(DropReason::kNoRxBuffer), 3U);
   receive(queue, pattern(60, 3));
-  EXPECT_EQ(drops(DropReason::kNoRxBuffer), 2U);
+  EXPECT_EQ(drops(DropReason::kNoRxBuffer), 4U);
   EXPECT_EQ(rx_.used_index(), 0);
 }
 
 TEST_F(SplitReceiveTest, IndexJumpBehindLoadedEntries) {
   DeviceUnderTest queue = device(rx_, kVersion1 | kMergeable);
   post(0, 4, 100);
-  receive(queue, pattern(500, 3));  // more than there is: all are given back
+  const OwnFrame large(pattern(500, 3));  // more than there is: all are given back
+  const std::vector<const Frame*> first(4, &large.frame());
+  queue.write(first.data(), 4, counters_);
+  EXPECT_EQ(queue.broken(), BrokenRing::kNone);
   rx_.split().set_avail_index(300);
-  const OwnFrame own(pattern(60, 3));
-  const std::vector<const Frame*> burst(5, &own.frame());
-  queue.write(burst.data(), 5, counters_);
+  const OwnFrame small(pattern(60, 3));
+  const std::vector<const Frame*> second(5, &small.frame());
+  queue.write(second.data(), 5, counters_);
   EXPECT_EQ(queue.broken(), BrokenRing::kIndexJump);
-  EXPECT_EQ(drops(DropReason::kNoRxBuffer), 6U);
+  EXPECT_EQ(drops(DropReason::kNoRxBuffer), 9U);
   EXPECT_EQ(rx_.used_index(), 0);
 }
 
