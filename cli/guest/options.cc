@@ -159,8 +159,10 @@ std::string complete(Raw& raw) {
   if (!nic.packed && !std::has_single_bit(nic.queue_size)) {
     return "--queue-size must be a power of two for split rings; any size does with --packed";
   }
-  if (nic.tx_layout == virtq::TxLayout::kChain && nic.queue_size < 2) {
-    return "--tx-layout chain takes two descriptors a frame: --queue-size must be at least 2";
+  if ((nic.tx_layout == virtq::TxLayout::kChain || nic.tx_layout == virtq::TxLayout::kIndirect) &&
+      nic.queue_size < 2) {
+    return "--tx-layout chain and indirect take two descriptors a frame: --queue-size must be at "
+           "least 2";
   }
   nic.max_frame = raw.mtu + 18;
   const std::uint32_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());

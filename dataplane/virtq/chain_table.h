@@ -62,34 +62,33 @@ class ChainTable {
   // The head of the oldest chain in flight; there must be one. Only where chains are always taken
   // back oldest first (VIRTIO_F_IN_ORDER): descriptors then go round in ring order for ever, and
   // those in flight begin where the free ones end.
-  std::uint16_t oldest() const { return static_cast<std::uint16_t>(free_end()); }
+  std::uint16_t oldest() const { return static_cast<std::uint16_t>(free_tail_); }
 
   // Heads of all chains in flight, oldest first. Allocates.
   std::vector<std::uint16_t> in_flight_oldest_first() const;
   void set_order(std::uint16_t head, std::uint64_t order) { chains_[head].order = order; }
 
  private:
-  std::uint32_t free_end() const {
-    const std::uint32_t end = free_head_ + free_count_;
-    return end >= free_.size() ? end - static_cast<std::uint32_t>(free_.size()) : end;
+  void put(std::uint16_t descriptor) {
+    free_[free_tail_] = descriptor;
+    if (++free_tail_ == free_.size()) free_tail_ = 0;
+    ++free_count_;
   }
   void release(std::uint16_t head) {
-    std::uint16_t index = head;
-    std::uint32_t end = free_end();
-    const std::uint16_t descriptors = chains_[head].descriptors;
-    for (std::uint16_t left = descriptors; left > 0; --left) {
-      free_[end] = index;
-      if (++end == free_.size()) end = 0;
-      index = next_[index];
-    }
-    free_count_ += descriptors;
+    std::uint16_t left = chains_[head].descriptors;
     chains_[head].descriptors = 0;
+    put(head);
+    for (std::uint16_t index = head; --left > 0;) {
+      index = next_[index];
+      put(index);
+    }
   }
 
   // Free descriptors, first in first out: a device that completes in order then meets the same
   // descriptor in the same slot every lap, and neither has to be written again.
   std::vector<std::uint16_t> free_;
   std::uint32_t free_head_ = 0;
+  std::uint32_t free_tail_ = 0;
   std::uint32_t free_count_;
   std::vector<Chain> chains_;  // by head
   std::vector<std::uint16_t> next_;

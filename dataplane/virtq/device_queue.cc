@@ -174,6 +174,7 @@ template <typename DeviceEnd>
 bool BasicDeviceQueue<DeviceEnd>::reserve(std::uint32_t frame_bytes, Reservation& reservation,
                                           QueueCounters& counters) {
   Chain chain;
+  const std::uint32_t arena_start = arena_.count;
   Fetch fetched = fetch_buffer(chain);
   std::uint32_t missing = frame_bytes + net_header_bytes_;
   std::uint16_t taken = 0;  // good chains taken for this frame, the last ones in used_
@@ -199,6 +200,7 @@ bool BasicDeviceQueue<DeviceEnd>::reserve(std::uint32_t frame_bytes, Reservation
       }
       used_count_ -= taken;
       end_.rewind(used_.data() + used_count_, taken);
+      arena_.count = arena_start;
       return false;
     } else {
       if (taken == 0) first_segment = chain.segments;
@@ -261,6 +263,7 @@ void BasicDeviceQueue<DeviceEnd>::fill_scattered(const Reservation& reservation,
 template <typename DeviceEnd>
 void BasicDeviceQueue<DeviceEnd>::commit() {
   write_started_ = end_.descriptors_walked();
+  arena_.count = 0;
   release();
 }
 

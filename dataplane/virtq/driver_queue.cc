@@ -65,6 +65,23 @@ void BufferPool::put(std::uint16_t buffer) {
   ++available_;
 }
 
+namespace {
+
+// Frames of a layout that a ring has room for.
+std::uint32_t most_in_flight(TxLayout layout, std::uint32_t ring_size) {
+  switch (layout) {
+    case TxLayout::kChain:
+      return ring_size / 2;
+    case TxLayout::kIndirect:
+      // No table is longer than the queue (2.7.5.3.1).
+      return ring_size < 2 ? 0 : ring_size;
+    default:
+      return ring_size;
+  }
+}
+
+}  // namespace
+
 template <DriverRing Ring>
 DriverTransmitQueue<Ring>::DriverTransmitQueue(std::unique_ptr<Ring> ring,
                                                const BufferArea& buffers, std::uint64_t features,
@@ -76,8 +93,7 @@ DriverTransmitQueue<Ring>::DriverTransmitQueue(std::unique_ptr<Ring> ring,
       header_policy_(options.header_policy),
       reclaim_(options.reclaim),
       // So that a buffer always comes with the descriptors it needs.
-      pool_size_(
-          std::min(buffers.count, layout_ == TxLayout::kChain ? ring_->size() / 2 : ring_->size())),
+      pool_size_(std::min(buffers.count, most_in_flight(layout_, ring_->size()))),
       pool_(pool_size_),
       buffer_of_(ring_->size()) {}
 

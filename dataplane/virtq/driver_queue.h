@@ -44,7 +44,7 @@ enum class TxLayout : std::uint8_t {
 // VIRTIO_F_ANY_LAYOUT, either one without the other (6.3: VERSION_1 implies it); else indirect with
 // VIRTIO_F_INDIRECT_DESC; else chain, which every device takes. Nothing if `wanted` cannot be had
 // with the features negotiated: push without both of the first two, indirect without the third.
-// A chain needs a queue of at least two descriptors.
+// Chains and tables need a queue of at least two descriptors; a shorter one sends nothing.
 std::optional<TxLayout> resolve_tx_layout(TxLayout wanted, std::uint64_t features);
 const char* tx_layout_name(TxLayout layout);
 

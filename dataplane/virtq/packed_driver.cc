@@ -26,29 +26,7 @@ void PackedDriver::format() {
   unannounced_ = 0;
 }
 
-void PackedDriver::write(const Element& element, std::uint16_t id) {
-  PackedDescriptor& shared = ring_.descriptors[next_.offset];
-  const auto flags = static_cast<std::uint16_t>(element.flags | next_.avail_flags());
-  // 2.8.13: plain stores; expose() orders them. The line is written in any case, so there is
-  // nothing to gain from comparing first.
-  store_relaxed(shared.address, element.address);
-  if (staged_ == 0) {
-    // 2.8.21.1: the device must not see the first before all others. Of everything staged, not just
-    // of one list: the device reads in ring order, so it stops here until expose().
-    store_relaxed(shared.length, element.length);
-    store_relaxed(shared.id, id);
-    staged_offset_ = next_.offset;
-    staged_flags_ = flags;
-  } else {
-    const std::uint64_t rest =
-        element.length | std::uint64_t{id} << 32 | std::uint64_t{flags} << 48;
-    __atomic_store_n(reinterpret_cast<Word64*>(&shared.length), rest, __ATOMIC_RELAXED);
-  }
-  ++staged_;
-  next_.advance(1, ring_.size);
-}
-
-std::optional<std::uint16_t> PackedDriver::post(std::span<const DriverSegment> chain) {
+std::optional<std::uint16_t> PackedDriver::post_list(std::span<const DriverSegment> chain) {
   if (chain.empty() || chain.size() > chains_.free()) return std::nullopt;
   const std::uint16_t id = chains_.take();
   std::uint16_t here = id;
@@ -109,29 +87,46 @@ void PackedDriver::expose() {
   staged_ = 0;
 }
 
-std::uint32_t PackedDriver::reap(std::span<UsedChain> out) {
-  if (broken_) return 0;
-  const PackedPosition before = used_;
+// The list that the descriptor at the used position names, with the length it says; nothing if it
+// is not used, or names none in flight (then the ring is broken).
+std::optional<UsedChain> PackedDriver::load_used() {
+  const PackedDescriptor& shared = ring_.descriptors[used_.offset];
+  // 2.8.22: acquire orders this load before those of id, length and the buffers' content.
+  const std::uint16_t flags = load_acquire(shared.flags);
+  if (!is_used(flags, used_.wrap)) return std::nullopt;
+  const std::uint16_t id = load_relaxed(shared.id);
+  const std::uint32_t length = load_relaxed(shared.length);
+  if (!chains_.in_flight(id)) [[unlikely]] {
+    ++counters_.bad_ids;
+    broken_ = true;
+    return std::nullopt;
+  }
+  // 2.8.4: without the flag nothing was written, and the length means nothing.
+  return UsedChain{id, (flags & kDescWrite) != 0 ? length : 0};
+}
+
+std::uint32_t PackedDriver::reap_each(std::span<UsedChain> out) {
+  std::uint32_t count = 0;
+  while (count < out.size()) {
+    const std::optional<UsedChain> used = load_used();
+    if (!used) break;
+    used_.advance(chains_[used->id].descriptors, ring_.size);
+    out[count++] = chains_.finish(used->id, used->length, counters_);
+  }
+  return count;
+}
+
+// 2.8.8: with VIRTIO_F_IN_ORDER a used descriptor stands where its batch begins and names the
+// batch's last list.
+std::uint32_t PackedDriver::reap_batches(std::span<UsedChain> out) {
   std::uint32_t count = 0;
   while (count < out.size()) {
     if (!batch_.open) {
-      const PackedDescriptor& shared = ring_.descriptors[used_.offset];
-      // 2.8.22: acquire orders this load before those of id, length and the buffers' content.
-      const std::uint16_t flags = load_acquire(shared.flags);
-      if (!is_used(flags, used_.wrap)) break;
-      const std::uint16_t id = load_relaxed(shared.id);
-      const std::uint32_t length = load_relaxed(shared.length);
-      if (!chains_.in_flight(id)) {
-        ++counters_.bad_ids;
-        broken_ = true;
-        break;
-      }
-      // 2.8.4: without the flag nothing was written, and the length means nothing.
-      batch_ = {id, (flags & kDescWrite) != 0 ? length : 0, true};
+      const std::optional<UsedChain> used = load_used();
+      if (!used) break;
+      batch_ = {used->id, used->length, true};
     }
-    // 2.8.8: with VIRTIO_F_IN_ORDER a used descriptor stands where its batch begins and names the
-    // batch's last list.
-    const std::uint16_t id = features_.in_order ? chains_.oldest() : batch_.last;
+    const std::uint16_t id = chains_.oldest();
     used_.advance(chains_[id].descriptors, ring_.size);
     if (id == batch_.last) {
       out[count++] = chains_.finish(id, batch_.length, counters_);
@@ -140,6 +135,13 @@ std::uint32_t PackedDriver::reap(std::span<UsedChain> out) {
       out[count++] = chains_.finish_skipped(id);
     }
   }
+  return count;
+}
+
+std::uint32_t PackedDriver::reap(std::span<UsedChain> out) {
+  if (broken_) return 0;
+  const PackedPosition before = used_;
+  const std::uint32_t count = features_.in_order ? reap_batches(out) : reap_each(out);
   if (features_.event_index && calls_wanted_ && used_ != before) suppress_calls(false);
   return count;
 }

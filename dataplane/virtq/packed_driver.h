@@ -32,7 +32,9 @@ class PackedDriver {
   std::uint32_t size() const { return ring_.size; }
   std::uint32_t free_descriptors() const { return chains_.free(); }
 
-  std::optional<std::uint16_t> post(std::span<const DriverSegment> chain);
+  std::optional<std::uint16_t> post(std::span<const DriverSegment> chain) {
+    return chain.size() == 1 ? post_one(chain.front()) : post_list(chain);
+  }
   std::optional<std::uint16_t> post_indirect(const IndirectTable& table,
                                              std::span<const DriverSegment> chain);
   // Writes the flags of the first descriptor staged, which were held back.
@@ -59,7 +61,15 @@ class PackedDriver {
   };
 
   void format();
+  // What most lists are, inline.
+  std::optional<std::uint16_t> post_one(const DriverSegment& segment);
+  std::optional<std::uint16_t> post_list(std::span<const DriverSegment> chain);
   void write(const Element& element, std::uint16_t id);
+
+  std::optional<UsedChain> load_used();
+  // reap() by the rule for used descriptors that was negotiated.
+  std::uint32_t reap_each(std::span<UsedChain> out);
+  std::uint32_t reap_batches(std::span<UsedChain> out);
 
   PackedRing ring_;
   RingFeatures features_;
@@ -77,6 +87,41 @@ class PackedDriver {
   std::vector<Element> elements_;
   DriverRingCounters counters_;
 };
+
+inline void PackedDriver::write(const Element& element, std::uint16_t id) {
+  PackedDescriptor& shared = ring_.descriptors[next_.offset];
+  const auto flags = static_cast<std::uint16_t>(element.flags | next_.avail_flags());
+  // 2.8.13: plain stores; expose() orders them. The line is written in any case, so there is
+  // nothing to gain from comparing first.
+  store_relaxed(shared.address, element.address);
+  if (staged_ == 0) {
+    // 2.8.21.1: the device must not see the first before all others. Of everything staged, not just
+    // of one list: the device reads in ring order, so it stops here until expose().
+    store_relaxed(shared.length, element.length);
+    store_relaxed(shared.id, id);
+    staged_offset_ = next_.offset;
+    staged_flags_ = flags;
+  } else {
+    const std::uint64_t rest =
+        element.length | std::uint64_t{id} << 32 | std::uint64_t{flags} << 48;
+    __atomic_store_n(reinterpret_cast<Word64*>(&shared.length), rest, __ATOMIC_RELAXED);
+  }
+  ++staged_;
+  next_.advance(1, ring_.size);
+}
+
+inline std::optional<std::uint16_t> PackedDriver::post_one(const DriverSegment& segment) {
+  if (chains_.free() == 0) return std::nullopt;
+  const std::uint16_t id = chains_.take();
+  Element& element = elements_[id];
+  element = {segment.address, segment.length,
+             segment.device_writable ? kDescWrite : std::uint16_t{0}};
+  write(element, id);
+  chains_.add(id, {.order = posted_++,
+                   .writable = segment.device_writable ? segment.length : 0,
+                   .descriptors = 1});
+  return id;
+}
 
 static_assert(DriverRing<PackedDriver>);
 

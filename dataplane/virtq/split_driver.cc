@@ -1,17 +1,6 @@
 #include "dataplane/virtq/split_driver.h"
 
 namespace vswitch::virtq {
-namespace {
-
-void store_descriptor_if_different(Descriptor& shared, const Descriptor& value) {
-  store_if_different(shared.address, value.address);
-  store_if_different(shared.length, value.length);
-  store_if_different(shared.flags, value.flags);
-  store_if_different(shared.next, value.next);
-}
-
-}  // namespace
-
 SplitDriver::SplitDriver(const SplitRing& ring, RingFeatures features)
     : ring_(ring),
       features_(features),
@@ -33,17 +22,7 @@ SplitDriver::SplitDriver(const SplitRing& ring, RingFeatures features)
   }
 }
 
-void SplitDriver::make_available(std::uint16_t head, std::uint32_t writable,
-                                 std::size_t descriptors) {
-  chains_.add(head, {.order = posted_,
-                     .writable = writable,
-                     .descriptors = static_cast<std::uint16_t>(descriptors)});
-  // 2.7.13.2: the head goes into the next ring entry, still unseen by the device.
-  store_if_different(ring_.avail_entries()[available() & mask_], head);
-  ++posted_;
-}
-
-std::optional<std::uint16_t> SplitDriver::post(std::span<const DriverSegment> chain) {
+std::optional<std::uint16_t> SplitDriver::post_list(std::span<const DriverSegment> chain) {
   if (chain.empty() || chain.size() > chains_.free()) return std::nullopt;
   const std::uint16_t head = chains_.take();
   std::uint16_t here = head;
@@ -109,15 +88,58 @@ void SplitDriver::expose() {
   exposed_ = available();
 }
 
-std::uint16_t SplitDriver::batch_size(std::uint32_t id, std::uint16_t pending) const {
-  if (!chains_.in_flight(id)) return 0;
-  if (!features_.in_order) return 1;
-  // 2.7.9: the element stands where its batch begins; the device skipped as many entries as the
-  // batch has other chains. One that skipped fewer (it returned something else in between, which
-  // was refused) is taken by what it names: so the two of us agree again.
-  const auto last = static_cast<std::uint16_t>(id);
-  const std::uint64_t chains = chains_[last].order - chains_[chains_.oldest()].order + 1;
-  return chains < pending ? static_cast<std::uint16_t>(chains) : pending;
+// 2.7.8: without VIRTIO_F_IN_ORDER an element stands for the chain it names.
+std::uint32_t SplitDriver::reap_each(std::span<UsedChain> out, std::uint16_t pending) {
+  std::uint32_t count = 0;
+  for (; pending > 0 && count < out.size(); --pending) {
+    const UsedElement& shared = ring_.used_elements()[used_ & mask_];
+    const std::uint32_t id = load_relaxed(shared.id);
+    ++used_;
+    if (!chains_.in_flight(id)) {
+      ++counters_.bad_ids;
+      continue;
+    }
+    out[count++] =
+        chains_.finish(static_cast<std::uint16_t>(id), load_relaxed(shared.length), counters_);
+  }
+  return count;
+}
+
+// 2.7.9: an element stands where its batch begins and names the batch's last chain; the device
+// skipped as many entries as the batch has other chains. One that skipped fewer (it returned
+// something else in between, which was refused) is taken by what it names: so the two of us agree
+// again.
+std::uint32_t SplitDriver::reap_batches(std::span<UsedChain> out, std::uint16_t pending) {
+  std::uint32_t count = 0;
+  while (count < out.size()) {
+    if (!batch_.open) {
+      if (pending == 0) break;
+      const UsedElement& shared = ring_.used_elements()[used_ & mask_];
+      const std::uint32_t id = load_relaxed(shared.id);
+      const std::uint32_t length = load_relaxed(shared.length);
+      std::uint16_t entries = 1;
+      if (chains_.in_flight(id)) {
+        batch_ = {static_cast<std::uint16_t>(id), length, true};
+        const std::uint64_t chains =
+            chains_[batch_.last].order - chains_[chains_.oldest()].order + 1;
+        entries = chains < pending ? static_cast<std::uint16_t>(chains) : pending;
+      } else {
+        // What the entry stood for stays in flight; a later one covers it.
+        ++counters_.bad_ids;
+      }
+      used_ = static_cast<std::uint16_t>(used_ + entries);
+      pending = static_cast<std::uint16_t>(pending - entries);
+      continue;
+    }
+    const std::uint16_t head = chains_.oldest();
+    if (head == batch_.last) {
+      out[count++] = chains_.finish(head, batch_.length, counters_);
+      batch_.open = false;
+    } else {
+      out[count++] = chains_.finish_skipped(head);
+    }
+  }
+  return count;
 }
 
 std::uint32_t SplitDriver::reap(std::span<UsedChain> out) {
@@ -130,33 +152,8 @@ std::uint32_t SplitDriver::reap(std::span<UsedChain> out) {
     broken_ = true;
     return 0;
   }
-  std::uint32_t count = 0;
-  while (count < out.size()) {
-    if (!batch_.open) {
-      if (pending == 0) break;
-      const UsedElement& shared = ring_.used_elements()[used_ & mask_];
-      const std::uint32_t id = load_relaxed(shared.id);
-      const std::uint32_t length = load_relaxed(shared.length);
-      const std::uint16_t entries = batch_size(id, pending);
-      if (entries == 0) {
-        // What the entry stood for stays in flight; with VIRTIO_F_IN_ORDER a later one covers it.
-        ++counters_.bad_ids;
-        ++used_;
-        --pending;
-        continue;
-      }
-      used_ = static_cast<std::uint16_t>(used_ + entries);
-      pending = static_cast<std::uint16_t>(pending - entries);
-      batch_ = {static_cast<std::uint16_t>(id), length, true};
-    }
-    const std::uint16_t head = features_.in_order ? chains_.oldest() : batch_.last;
-    if (head == batch_.last) {
-      out[count++] = chains_.finish(head, batch_.length, counters_);
-      batch_.open = false;
-    } else {
-      out[count++] = chains_.finish_skipped(head);
-    }
-  }
+  const std::uint32_t count =
+      features_.in_order ? reap_batches(out, pending) : reap_each(out, pending);
   if (features_.event_index && calls_wanted_ && used_ != before) {
     // 2.7.7: a call for the next element, which must be wished before the caller looks again.
     store_relaxed(ring_.used_event(), used_);

@@ -31,7 +31,9 @@ class SplitDriver {
   std::uint32_t size() const { return ring_.size; }
   std::uint32_t free_descriptors() const { return chains_.free(); }
 
-  std::optional<std::uint16_t> post(std::span<const DriverSegment> chain);
+  std::optional<std::uint16_t> post(std::span<const DriverSegment> chain) {
+    return chain.size() == 1 ? post_one(chain.front()) : post_list(chain);
+  }
   std::optional<std::uint16_t> post_indirect(const IndirectTable& table,
                                              std::span<const DriverSegment> chain);
   void expose();
@@ -48,10 +50,20 @@ class SplitDriver {
 
  private:
   std::uint16_t available() const { return static_cast<std::uint16_t>(posted_); }
-  void make_available(std::uint16_t head, std::uint32_t writable, std::size_t descriptors);
-  // How many used entries the one that names chain `id` stands for, of `pending` (not 0); 0:
-  // refused.
-  std::uint16_t batch_size(std::uint32_t id, std::uint16_t pending) const;
+  // What most chains are, inline.
+  std::optional<std::uint16_t> post_one(const DriverSegment& segment);
+  std::optional<std::uint16_t> post_list(std::span<const DriverSegment> chain);
+  void make_available(std::uint16_t head, std::uint32_t writable, std::size_t descriptors) {
+    chains_.add(head, {.order = posted_,
+                       .writable = writable,
+                       .descriptors = static_cast<std::uint16_t>(descriptors)});
+    // 2.7.13.2: the head goes into the next ring entry, still unseen by the device.
+    store_if_different(ring_.avail_entries()[available() & mask_], head);
+    ++posted_;
+  }
+  // reap() of at most `pending` entries, by the rule for used elements that was negotiated.
+  std::uint32_t reap_each(std::span<UsedChain> out, std::uint16_t pending);
+  std::uint32_t reap_batches(std::span<UsedChain> out, std::uint16_t pending);
 
   SplitRing ring_;
   RingFeatures features_;
@@ -66,6 +78,17 @@ class SplitDriver {
   ChainTable chains_;
   DriverRingCounters counters_;
 };
+
+inline std::optional<std::uint16_t> SplitDriver::post_one(const DriverSegment& segment) {
+  if (chains_.free() == 0) return std::nullopt;
+  const std::uint16_t head = chains_.take();
+  // 2.7.13.1: an ordinary store each; expose() orders them.
+  store_descriptor_if_different(ring_.descriptors[head],
+                                {segment.address, segment.length,
+                                 segment.device_writable ? kDescWrite : std::uint16_t{0}, 0});
+  make_available(head, segment.device_writable ? segment.length : 0, 1);
+  return head;
+}
 
 static_assert(DriverRing<SplitDriver>);
 

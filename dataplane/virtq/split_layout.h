@@ -66,6 +66,13 @@ inline void store_descriptor(Descriptor& shared, const Descriptor& value) {
   store_relaxed(shared.next, value.next);
 }
 
+inline void store_descriptor_if_different(Descriptor& shared, const Descriptor& value) {
+  store_if_different(shared.address, value.address);
+  store_if_different(shared.length, value.length);
+  store_if_different(shared.flags, value.flags);
+  store_if_different(shared.next, value.next);
+}
+
 // Host addresses of the three parts of one split queue. The memory belongs to the guest.
 struct SplitRing {
   Descriptor* descriptors = nullptr;  // [size]

@@ -426,8 +426,6 @@ class Transmit : Base<Wire> {
     // Twice the same buffer would be found by the move below.
     const std::uint32_t sent = got - (got > 1 && (argument & 1) != 0 ? 1 : 0);
     if (sent == 0) return;
-    // 2.7.5.3.1: a table is no longer than the queue, so a queue of one sends nothing through it.
-    if (queue_.layout() == virtq::TxLayout::kIndirect && this->wire_.size() == 1) return;
     const bool wants = queue_.commit(std::span(slots).first(sent));
     const std::vector<PostedChain> posted = this->wire_.collect_posted(sent);
     FUZZ_CHECK(posted.size() == sent);
@@ -444,8 +442,10 @@ class Transmit : Base<Wire> {
   }
   // Buffers that never come into use because the ring has no room for them.
   std::size_t unused() const {
-    const std::uint32_t room =
-        queue_.layout() == virtq::TxLayout::kChain ? this->wire_.size() / 2 : this->wire_.size();
+    std::uint32_t room = this->wire_.size();
+    if (queue_.layout() == virtq::TxLayout::kChain) room /= 2;
+    // 2.7.5.3.1: a table is no longer than the queue.
+    if (queue_.layout() == virtq::TxLayout::kIndirect && room < 2) room = 0;
     return this->count_ > room ? this->count_ - room : 0;
   }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dataplane/virtq/driver_queue.h"
@@ -188,6 +189,16 @@ TYPED_TEST(DriverQueueLayouts, ChainIsTwoDescriptorsAndHalfAsManyFrames) {
   }
   EXPECT_EQ(this->send({60, 61, 62}), 2U);
   EXPECT_EQ(this->transmit_->in_flight(), 2U);
+}
+
+// 2.7.5.3.1: not even a table is longer than the queue.
+TYPED_TEST(DriverQueueLayouts, OnlyPushFitsAQueueOfOne) {
+  for (const auto& [layout, frames] :
+       {std::pair{TxLayout::kPush, 1U}, {TxLayout::kIndirect, 0U}, {TxLayout::kChain, 0U}}) {
+    this->transmit(1, kVersion1 | kIndirect, {.layout = layout});
+    EXPECT_EQ(this->send({60, 61}), frames) << tx_layout_name(layout);
+    EXPECT_EQ(this->transmit_->in_flight(), frames) << tx_layout_name(layout);
+  }
 }
 
 TYPED_TEST(DriverQueueLayouts, LegacyHeadersHaveTenBytesInEveryLayout) {
