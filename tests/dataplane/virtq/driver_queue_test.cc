@@ -21,7 +21,7 @@ using testing::ElementsAre;
 
 constexpr std::uint64_t kVersion1 = 0x1'0000'0000;  // bit 32
 constexpr std::uint64_t kMergeable = 0x8000;        // bit 15
-constexpr std::uint64_t kAnyLayout = 0x800'0000;  // bit 27
+constexpr std::uint64_t kAnyLayout = 0x800'0000;    // bit 27
 constexpr std::uint64_t kLegacy = 0;
 constexpr std::uint64_t kGuestBase = 0x4000'0000;
 constexpr std::uint32_t kBufferBytes = 128;
