@@ -6,7 +6,6 @@
 namespace vswitch::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using virtq::Access;
 using virtq::Chain;
 using virtq::Fetch;
