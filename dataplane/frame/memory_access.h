@@ -25,9 +25,11 @@ inline void two_blocks(std::byte* to, const std::byte* from, std::size_t n) {
 
 }  // namespace copy_internal
 
-// memcpy that keeps the sizes of small frames and headers out of the library call.
-[[gnu::always_inline]] inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t n) {
-  if (n > 128) {
+// memcpy with sizes up to `kInline` (at most 128) kept out of the library call.
+template <std::size_t kInline>
+[[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from,
+                                               std::size_t n) {
+  if (n > kInline) {
     std::memcpy(to, from, n);
   } else if (n > 64) {
     copy_internal::two_blocks<64>(to, from, n);
@@ -40,6 +42,18 @@ inline void two_blocks(std::byte* to, const std::byte* from, std::size_t n) {
   } else {
     for (std::size_t i = 0; i < n; ++i) to[i] = from[i];
   }
+}
+
+// For payload: beyond 64 bytes the library's wide registers win.
+[[gnu::always_inline]] inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t n) {
+  copy_inline<64>(to, from, n);
+}
+
+// For the headers of a burst, whose lines come from another CPU: without a call in between their
+// loads overlap from frame to frame. With one a frame between two threads cost 75 cycles more.
+[[gnu::always_inline]] inline void copy_header(std::byte* to, const std::byte* from,
+                                               std::size_t n) {
+  copy_inline<128>(to, from, n);
 }
 
 inline void prefetch_for_read(const void* address) { __builtin_prefetch(address, 0); }

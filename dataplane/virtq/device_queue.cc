@@ -141,7 +141,7 @@ template <typename DeviceEnd>
   frame.owner = FrameOwner::kGuestChain;
   const Segment& first = *frame.payload;
   if (first.length >= net_header_bytes_ + header_bytes) [[likely]] {
-    copy_bytes(header, first.data + net_header_bytes_, header_bytes);
+    copy_header(header, first.data + net_header_bytes_, header_bytes);
     frame.payload_offset = net_header_bytes_ + header_bytes;
     return;
   }

@@ -87,32 +87,37 @@ void PackedDriver::expose() {
   staged_ = 0;
 }
 
-// The list that the descriptor at the used position names, with the length it says; nothing if it
-// is not used, or names none in flight (then the ring is broken).
-std::optional<UsedChain> PackedDriver::load_used() {
-  const PackedDescriptor& shared = ring_.descriptors[used_.offset];
+// The list that the descriptor at `place` names, with the length it says. False if it is not used,
+// or names none in flight (then the ring is broken).
+[[gnu::always_inline]] inline bool PackedDriver::load_used(PackedPosition place, std::uint16_t& id,
+                                                           std::uint32_t& length) {
+  const PackedDescriptor& shared = ring_.descriptors[place.offset];
   // 2.8.22: acquire orders this load before those of id, length and the buffers' content.
   const std::uint16_t flags = load_acquire(shared.flags);
-  if (!is_used(flags, used_.wrap)) return std::nullopt;
-  const std::uint16_t id = load_relaxed(shared.id);
-  const std::uint32_t length = load_relaxed(shared.length);
-  if (!chains_.in_flight(id)) [[unlikely]] {
-    ++counters_.bad_ids;
-    broken_ = true;
-    return std::nullopt;
-  }
+  if (!is_used(flags, place.wrap)) return false;
+  id = load_relaxed(shared.id);
   // 2.8.4: without the flag nothing was written, and the length means nothing.
-  return UsedChain{id, (flags & kDescWrite) != 0 ? length : 0};
+  length = (flags & kDescWrite) != 0 ? load_relaxed(shared.length) : 0;
+  if (chains_.in_flight(id)) [[likely]] {
+    return true;
+  }
+  ++counters_.bad_ids;
+  broken_ = true;
+  return false;
 }
 
 std::uint32_t PackedDriver::reap_each(std::span<UsedChain> out) {
+  // Positions in registers: through memory each would wait for the one before.
+  PackedPosition place = used_;
+  const std::uint32_t size = ring_.size;
   std::uint32_t count = 0;
-  while (count < out.size()) {
-    const std::optional<UsedChain> used = load_used();
-    if (!used) break;
-    used_.advance(chains_[used->id].descriptors, ring_.size);
-    out[count++] = chains_.finish(used->id, used->length, counters_);
+  std::uint16_t id = 0;
+  std::uint32_t length = 0;
+  while (count < out.size() && load_used(place, id, length)) {
+    place.advance(chains_[id].descriptors, size);
+    out[count++] = chains_.finish(id, length, counters_);
   }
+  used_ = place;
   return count;
 }
 
@@ -122,9 +127,10 @@ std::uint32_t PackedDriver::reap_batches(std::span<UsedChain> out) {
   std::uint32_t count = 0;
   while (count < out.size()) {
     if (!batch_.open) {
-      const std::optional<UsedChain> used = load_used();
-      if (!used) break;
-      batch_ = {used->id, used->length, true};
+      std::uint16_t last = 0;
+      std::uint32_t length = 0;
+      if (!load_used(used_, last, length)) break;
+      batch_ = {last, length, true};
     }
     const std::uint16_t id = chains_.oldest();
     used_.advance(chains_[id].descriptors, ring_.size);

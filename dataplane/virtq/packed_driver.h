@@ -66,7 +66,7 @@ class PackedDriver {
   std::optional<std::uint16_t> post_list(std::span<const DriverSegment> chain);
   void write(const Element& element, std::uint16_t id);
 
-  std::optional<UsedChain> load_used();
+  bool load_used(PackedPosition place, std::uint16_t& id, std::uint32_t& length);
   // reap() by the rule for used descriptors that was negotiated.
   std::uint32_t reap_each(std::span<UsedChain> out);
   std::uint32_t reap_batches(std::span<UsedChain> out);

@@ -17,12 +17,14 @@ TEST(CopyBytes, EverySizeExactly) {
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 11 + 3);
   for (std::size_t size = 0; size <= 300; ++size) {
     for (std::size_t shift = 0; shift < 16; shift += 3) {
-      std::vector<std::byte> to(400, std::byte{0xaa});
-      copy_bytes(to.data() + 16 + shift, from.data() + shift, size);
-      for (std::size_t i = 0; i < to.size(); ++i) {
-        const bool inside = i >= 16 + shift && i < 16 + shift + size;
-        ASSERT_EQ(to[i], inside ? from[i - 16] : std::byte{0xaa})
-            << "size " << size << " shift " << shift << " byte " << i;
+      for (const auto copy : {copy_bytes, copy_header}) {
+        std::vector<std::byte> to(400, std::byte{0xaa});
+        copy(to.data() + 16 + shift, from.data() + shift, size);
+        for (std::size_t i = 0; i < to.size(); ++i) {
+          const bool inside = i >= 16 + shift && i < 16 + shift + size;
+          ASSERT_EQ(to[i], inside ? from[i - 16] : std::byte{0xaa})
+              << "size " << size << " shift " << shift << " byte " << i;
+        }
       }
     }
   }
