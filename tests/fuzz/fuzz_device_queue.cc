@@ -9,135 +9,13 @@
 
 #include "dataplane/virtq/device_queue.h"
 #include "tests/fuzz/device_model.h"
+#include "tests/fuzz/device_queue_outcomes.h"
 #include "tests/fuzz/guest.h"
+#include "tests/fuzz/guest_hand.h"
 #include "tests/fuzz/target.h"
 
 namespace vswitch::fuzz {
 namespace {
-
-using virtq::BrokenRing;
-
-// Beside the drop reasons and the kinds of broken rings, per layout and direction.
-enum Event : std::size_t {
-  kDelivered,
-  kSeveralDescriptors,
-  kIndirect,
-  kLegacyHeader,
-  kFullBurst,
-  kSeveralBuffers,
-  kPutBack,
-  kWakes,
-  kSilent,
-  kWakesAtEvent,
-  kSilentAtEvent,
-  kRestarted,
-  kStaysBroken,
-  kEventCount
-};
-constexpr std::string_view kEventNames[] = {
-    "frame delivered",
-    "buffer of several descriptors",
-    "indirect table",
-    "frame with a legacy header",
-    "full burst",
-    "frame over several mergeable buffers",
-    "buffers in front of a bad one returned unused",
-    "guest wants to be woken",
-    "guest wants no notification",
-    "event index passed",
-    "event index not passed",
-    "queue restarted at its position",
-    "broken queue stays broken",
-};
-static_assert(std::size(kEventNames) == kEventCount);
-
-constexpr std::size_t kBrokenKinds = 4;
-constexpr std::size_t kBrokenEvents = kEventCount + kDropReasonCount;
-constexpr std::size_t kEvents = kBrokenEvents + kBrokenKinds;
-
-// What can happen in a queue at all.
-bool possible(bool packed, bool receive, std::size_t event) {
-  if (event >= kBrokenEvents) {
-    switch (static_cast<BrokenRing>(event - kBrokenEvents)) {
-      case BrokenRing::kNone:
-        return false;
-      case BrokenRing::kEndlessList:
-        return packed;
-      default:
-        return !packed;
-    }
-  }
-  if (event >= kEventCount) {
-    switch (static_cast<DropReason>(event - kEventCount)) {
-      case DropReason::kDescriptorLoop:
-      case DropReason::kUnmappedAddress:
-      case DropReason::kWrongDirection:
-      case DropReason::kBadIndirectTable:
-      case DropReason::kTooFragmented:
-        return true;
-      case DropReason::kDescriptorIndex:
-        return !packed;  // there are no links in a packed ring
-      case DropReason::kHeaderTooShort:
-        return !receive;
-      case DropReason::kBufferTooSmall:
-      case DropReason::kNoRxBuffer:
-        return receive;
-      default:
-        return false;  // the switch's own
-    }
-  }
-  if (event == kFullBurst) return !receive;
-  if (event == kSeveralBuffers || event == kPutBack) return receive;
-  return true;
-}
-
-// All possible outcomes and their names, by layout, direction and event.
-class Outcomes {
- public:
-  static const Outcomes& instance() {
-    static const Outcomes outcomes;
-    return outcomes;
-  }
-  std::span<const std::string_view> names() const { return names_; }
-  std::size_t index(bool packed, bool receive, std::size_t event) const {
-    const int found = index_[(packed ? 2 : 0) + (receive ? 1 : 0)][event];
-    FUZZ_CHECK(found >= 0);
-    return static_cast<std::size_t>(found);
-  }
-
- private:
-  Outcomes() {
-    texts_.reserve(4 * kEvents);
-    for (int kind = 0; kind < 4; ++kind) {
-      for (std::size_t event = 0; event < kEvents; ++event) {
-        index_[kind][event] = -1;
-        if (!possible(kind >= 2, kind % 2 == 1, event)) continue;
-        index_[kind][event] = static_cast<int>(texts_.size());
-        std::string text = kind >= 2 ? "packed " : "split ";
-        text += kind % 2 == 1 ? "receive: " : "transmit: ";
-        if (event < kEventCount) {
-          text += kEventNames[event];
-        } else if (event < kBrokenEvents) {
-          text += drop_reason_label(static_cast<DropReason>(event - kEventCount));
-        } else {
-          text += broken_ring_text(static_cast<BrokenRing>(event - kBrokenEvents));
-        }
-        texts_.push_back(std::move(text));
-      }
-    }
-    names_.assign(texts_.begin(), texts_.end());
-  }
-
-  std::vector<std::string> texts_;
-  std::vector<std::string_view> names_;
-  int index_[4][kEvents];
-};
-
-std::array<std::uint64_t, kDropReasonCount> drops_of(const QueueCounters& counters) {
-  std::array<std::uint64_t, kDropReasonCount> drops;
-  for (std::size_t i = 0; i < drops.size(); ++i) drops[i] = counters.dropped[i].value();
-  return drops;
-}
 
 // A frame of the switch: its content depends on its length alone.
 struct OwnFrame {
@@ -211,46 +89,28 @@ class Scenario {
     rested_ = guest_.image();
   }
 
-  // Mostly in or near a region.
-  std::uint64_t address() {
-    const std::uint8_t kind = script_.u8();
-    if (kind >= 0xf0) return script_.u64();
-    return Guest::kExtents[kind % Guest::kExtents.size()].guest_address + script_.u16();
-  }
-  std::uint32_t length() {
-    const std::uint16_t raw = script_.u16();
-    return raw >= 0xf000 ? raw * 0x10001u : raw;
-  }
-  // Descriptor flags in the low bits, WRITE as seen from the right direction; all 16 where the top
-  // bit is set.
-  std::uint16_t flags() {
-    const std::uint8_t low = script_.u8() ^ (receive_ ? 2 : 0);
-    if ((low & 0x80) == 0) return low & 7;
-    return static_cast<std::uint16_t>((low & 0x7f) | script_.u8() << 8);
-  }
-
   void step() {
     const std::uint8_t code = script_.u8();
     const std::uint8_t argument = code >> 4;
     switch (code & 15) {
       case 0:
-        describe();
+        hand_.describe();
         break;
       case 1:
         model_->offer_head(script_.u16());
         break;
       case 2:
       case 3:
-        offer(argument, (code & 1) != 0);
+        hand_.offer(argument, (code & 1) != 0);
         break;
       case 4:
-        fill_table(argument);
+        hand_.fill_table(argument);
         break;
       case 5:
-        scribble(Guest::kRing + script_.u16());
+        hand_.scribble(Guest::kRing + script_.u16());
         break;
       case 6:
-        scribble(address());
+        hand_.scribble(hand_.address());
         break;
       case 7:
         model_->set_index(script_.u16());
@@ -278,52 +138,6 @@ class Scenario {
         break;
       default:
         break;
-    }
-  }
-
-  // The same descriptor in several slots; each one's NEXT leads to the following.
-  void describe() {
-    const std::uint16_t index = script_.u16();
-    const std::uint32_t count = 1 + script_.u8();
-    const std::uint64_t where = address();
-    const std::uint32_t bytes = length();
-    const std::uint16_t how = flags();
-    const std::uint16_t next = script_.u16();
-    for (std::uint32_t i = 0; i < count; ++i) {
-      model_->describe(static_cast<std::uint16_t>(index + i), where, bytes, how,
-                       static_cast<std::uint16_t>(next + i));
-    }
-  }
-  // Available descriptors, one behind the other in memory unless they are to be in the same place.
-  void offer(std::uint8_t argument, bool same_place) {
-    const std::uint32_t count = argument < 8 ? argument + 1u : 16u * (argument - 7);
-    std::uint64_t where = address();
-    const std::uint32_t bytes = length();
-    const std::uint16_t how = flags();
-    const std::uint16_t id = script_.u16();
-    for (std::uint32_t i = 0; i < count; ++i) {
-      model_->offer(where, bytes, how, static_cast<std::uint16_t>(id + i));
-      if (!same_place) where += bytes;
-    }
-  }
-  // Entries of an indirect table.
-  void fill_table(std::uint8_t argument) {
-    const std::uint64_t place = address();
-    const std::uint64_t where = address();
-    const std::uint32_t bytes = length();
-    const std::uint16_t how = flags();
-    const std::uint16_t next = script_.u16();
-    const std::uint32_t count = argument < 8 ? argument + 1u : 16u * (argument - 7);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      model_->put_descriptor(place + 16ull * i, where, bytes, how,
-                             static_cast<std::uint16_t>(next + i));
-    }
-  }
-  void scribble(std::uint64_t place) {
-    const std::uint8_t count = script_.u8() % 64;
-    for (std::uint8_t i = 0; i < count; ++i) {
-      const std::uint8_t byte = script_.u8();
-      guest_.write(place + i, &byte, 1);
     }
   }
 
@@ -429,7 +243,7 @@ class Scenario {
     count_drops(drops_before, taken - frame);
 
     if (change_meanwhile) {
-      scribble(address());
+      hand_.scribble(hand_.address());
       for (std::uint32_t i = 0; i < burst_.count; ++i) touch(burst_.frames[i]);
     }
     Guest::Image expected = guest_.image();
@@ -788,6 +602,7 @@ class Scenario {
   std::uint64_t features_ = 0;
   Guest& guest_ = Guest::instance();
   std::optional<Model> model_;
+  GuestHand<Model> hand_{script_, guest_, model_, receive_};
   std::optional<Queue> queue_;
   QueueCounters counters_;
   FrameBurst burst_;
