@@ -5,8 +5,10 @@
 // this asks for many, in random order, and pairs them. Names: what/layout/variant/bytes.
 #include <benchmark/benchmark.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <string>
 
@@ -119,11 +121,7 @@ int run_fixed_input(const std::string& name, std::uint32_t bytes, std::uint32_t 
   return 2;
 }
 
-}  // namespace
-}  // namespace vswitch::bench
-
-int main(int argc, char** argv) {
-  using namespace vswitch::bench;
+int run(int argc, char** argv) {
   if (argc == 5 && std::strcmp(argv[1], "--fixed-input") == 0) {
     return run_fixed_input(argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])),
                            static_cast<std::uint32_t>(std::atoi(argv[4])));
@@ -135,4 +133,16 @@ int main(int argc, char** argv) {
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;
+}
+
+}  // namespace
+}  // namespace vswitch::bench
+
+int main(int argc, char** argv) {
+  try {
+    return vswitch::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ring_bench: %s\n", error.what());
+    return 1;
+  }
 }

@@ -414,4 +414,33 @@ class PackedModel {
   std::uint16_t guest_position_;
 };
 
+// Buffers that overlap the ring or a table they are described in: the guest confuses itself, and
+// what comes of it depends on the order of the bytes written.
+inline bool overlaps_metadata(const std::vector<ModelChain>& chains) {
+  std::array<std::uint8_t, Guest::kFileBytes> metadata{};
+  for (const ModelChain& chain : chains) {
+    for (const Range& table : chain.tables) {
+      for (std::uint32_t i = 0; i < std::min(table.length, 0x4000u); ++i) {
+        if (const auto place = Guest::place(table.address + i)) metadata[*place] = 1;
+      }
+    }
+  }
+  std::fill_n(metadata.begin() + Guest::kExtents[0].file_offset, Guest::kExtents[0].size,
+              std::uint8_t{1});
+  for (const ModelChain& chain : chains) {
+    if (!chain.good()) continue;
+    for (const Range& range : chain.buffers) {
+      if (const auto whole = Guest::place(range.address, range.length)) {
+        const auto* const first = metadata.data() + *whole;
+        if (std::memchr(first, 1, range.length) != nullptr) return true;
+        continue;
+      }
+      for (std::uint32_t i = 0; i < range.length; ++i) {
+        if (metadata[*Guest::place(range.address + i)] != 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace vswitch::fuzz

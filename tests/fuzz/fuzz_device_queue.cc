@@ -12,32 +12,11 @@
 #include "tests/fuzz/device_queue_outcomes.h"
 #include "tests/fuzz/guest.h"
 #include "tests/fuzz/guest_hand.h"
+#include "tests/fuzz/own_frame.h"
 #include "tests/fuzz/target.h"
 
 namespace vswitch::fuzz {
 namespace {
-
-// A frame of the switch: its content depends on its length alone.
-struct OwnFrame {
-  std::vector<std::byte> bytes;
-  std::vector<Segment> segments;
-  Frame frame;
-
-  OwnFrame(std::uint32_t length, std::uint32_t piece) : bytes(length) {
-    for (std::uint32_t i = 0; i < length; ++i) {
-      bytes[i] = static_cast<std::byte>(i * 7 + (i >> 8) * 13 + length * 31 + 1);
-    }
-    frame.header = bytes.data();
-    frame.header_bytes = std::min(length, kHeaderBytes);
-    frame.payload_bytes = length - frame.header_bytes;
-    for (std::uint32_t done = frame.header_bytes; done < length;) {
-      const std::uint32_t here = std::min(piece, length - done);
-      segments.push_back({bytes.data() + done, here});
-      done += here;
-    }
-    frame.payload = segments.data();
-  }
-};
 
 template <typename Model>
 class Scenario {
@@ -362,35 +341,6 @@ class Scenario {
     FUZZ_CHECK(queue_->descriptors_walked() - walked <=
                virtq::kWriteDescriptors + model_->size() + 1);
     check_received(frames, packets, bytes, from, was_broken, drops_before, in_steps);
-  }
-
-  // Buffers that overlap the ring or a table they are described in: the guest confuses itself, and
-  // what comes of it depends on the order of the bytes written.
-  static bool overlaps_metadata(const std::vector<ModelChain>& chains) {
-    std::array<std::uint8_t, Guest::kFileBytes> metadata{};
-    for (const ModelChain& chain : chains) {
-      for (const Range& table : chain.tables) {
-        for (std::uint32_t i = 0; i < std::min(table.length, 0x4000u); ++i) {
-          if (const auto place = Guest::place(table.address + i)) metadata[*place] = 1;
-        }
-      }
-    }
-    std::fill_n(metadata.begin() + Guest::kExtents[0].file_offset, Guest::kExtents[0].size,
-                std::uint8_t{1});
-    for (const ModelChain& chain : chains) {
-      if (!chain.good()) continue;
-      for (const Range& range : chain.buffers) {
-        if (const auto whole = Guest::place(range.address, range.length)) {
-          const auto* const first = metadata.data() + *whole;
-          if (std::memchr(first, 1, range.length) != nullptr) return true;
-          continue;
-        }
-        for (std::uint32_t i = 0; i < range.length; ++i) {
-          if (metadata[*Guest::place(range.address + i)] != 0) return true;
-        }
-      }
-    }
-    return false;
   }
 
   // All chains that were available.
